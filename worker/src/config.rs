@@ -13,6 +13,9 @@ use crate::logs::{LogRetention, LogShipping};
 use crate::topology::TopologyConfig;
 use muster_supervisor::LogLimits;
 
+/// Labels that a worker adds by itself: its container engine and its driver.
+const OWN_LABELS: usize = 2;
+
 /// Settings of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -211,9 +214,9 @@ impl WorkerConfig {
                 "must not begin with `muster.`: those are the worker's own",
             );
         }
-        if self.labels.len() >= LABELS_MAX {
+        if self.labels.len() + OWN_LABELS > LABELS_MAX {
             let rule = format!(
-                "must be less than {LABELS_MAX} (LABELS_MAX), which includes the worker's own"
+                "must be at most {LABELS_MAX} (LABELS_MAX) with the worker's own {OWN_LABELS}"
             );
             return broken("labels", &rule);
         }

@@ -9,6 +9,7 @@ use futures::future::OptionFuture;
 use muster_core::agent::{Agent, Found, Input, JournalRecord};
 use muster_core::command::{GpuDescription, HostRegistration};
 use muster_core::ids::GpuUuid;
+use muster_core::state::DRIVER_LABEL;
 use muster_core::topology::LearntTree;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -285,9 +286,18 @@ fn registration(
         gpus: gpus.to_vec(),
         cpus_milli: config.cpus_milli.unwrap_or(machine.cpus_milli),
         memory_mib: config.memory_mib.unwrap_or(machine.memory_mib),
-        labels: config.labels.clone(),
+        labels: labels(config),
         learnt,
     }
+}
+
+/// The settings' labels, and what this host says of itself.
+fn labels(config: &WorkerConfig) -> BTreeMap<String, String> {
+    let mut labels = config.labels.clone();
+    if let Some(driver) = health::loaded_driver(&config.health.host_root) {
+        labels.insert(DRIVER_LABEL.to_owned(), driver);
+    }
+    labels
 }
 
 fn engine_finder(config: &WorkerConfig, data: &DataDirectory) -> EngineFinder {

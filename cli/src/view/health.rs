@@ -216,6 +216,8 @@ pub(crate) struct RulesEffectView {
     added: Vec<WouldBlockView>,
     dropped: Vec<WouldBlockView>,
     kept: u32,
+    findings_since: Option<String>,
+    unjudged: Vec<String>,
 }
 
 /// A block that rules would have put.
@@ -254,6 +256,8 @@ impl RulesEffectView {
             added: answer.added.into_iter().map(Into::into).collect(),
             dropped: answer.dropped.into_iter().map(Into::into).collect(),
             kept: answer.kept,
+            findings_since: answer.findings_since_ms.map(instant),
+            unjudged: answer.unjudged,
         }
     }
 
@@ -264,8 +268,9 @@ impl RulesEffectView {
         } else {
             "are in force"
         };
+        let since = { self.findings_since.as_ref() }.map_or_else(String::new, |at| format!(" (since {at})"));
         let mut text = format!(
-            "{} {done}; on the last {}: {} blocks more, {} fewer, {} as before\n",
+            "{} {done}; on the last {}{since}: {} blocks more, {} fewer, {} as before\n",
             counted(self.rules, "rule"),
             counted(self.findings, "finding"),
             self.added.len(),
@@ -276,6 +281,12 @@ impl RulesEffectView {
             text.push_str(&format!(
                 "  {} of rules that are not there any more\n",
                 counted(self.findings_without_rule, "finding")
+            ));
+        }
+        if !self.unjudged.is_empty() {
+            text.push_str(&format!(
+                "  not judged, for workers tell only what crosses the thresholds in force: {}\n",
+                self.unjudged.join(", ")
             ));
         }
         for (word, blocks) in [("more", &self.added), ("fewer", &self.dropped)] {

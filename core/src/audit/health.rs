@@ -25,6 +25,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
         check_limits(state, host, report);
     }
     check_plans(state, report);
+    check_shared(state, report);
     let held = if state.health.has_conditions() {
         Held::of(state)
     } else {
@@ -61,6 +62,29 @@ pub(super) fn check(state: &State, report: &mut Report) {
         let may_want = is_repaired || is_kept || matches!(phase, Phase::Blocked | Phase::Draining);
         report.require(!wants || may_want, Rule::Health, component, || {
             format!("it is {phase} and waits for a repair")
+        });
+    }
+}
+
+/// Incidents are of hosts that exist, and end; and what hosts said of their racks is said by hosts that exist.
+fn check_shared(state: &State, report: &mut Report) {
+    for incident in state.health.incidents() {
+        let subject = incident.group.to_string();
+        let is_real = !incident.hosts.is_empty() && incident.since < incident.until;
+        report.require(is_real, Rule::Health, &subject, || {
+            format!("an incident of {} hosts", incident.hosts.len())
+        });
+        for host in &incident.hosts {
+            let exists = state.hosts.contains_key(host);
+            report.require(exists, Rule::Health, &subject, || {
+                format!("host {host} is part of the incident, and does not exist")
+            });
+        }
+    }
+    for (rule, host) in state.health.of_racks() {
+        let exists = state.hosts.contains_key(&host);
+        report.require(exists, Rule::Health, &Component::Host(host), || {
+            format!("rule {rule} holds of it for its rack, and it does not exist")
         });
     }
 }

@@ -85,7 +85,7 @@ impl Housekeeping {
         now: MonotonicMs,
         commands: &mut Vec<Command>,
     ) -> Option<MonotonicMs> {
-        if !state.health.has_conditions() {
+        if !state.health.has_conditions() && state.health.incidents().next().is_none() {
             return None;
         }
         if now < self.health_at {

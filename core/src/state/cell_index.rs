@@ -63,6 +63,12 @@ impl CellIndex {
         self.hosts.get(path).into_iter().flatten().copied()
     }
 
+    /// How many hosts a cell has.
+    #[must_use]
+    pub fn host_count(&self, path: &str) -> usize {
+        self.hosts.get(path).map_or(0, OrdSet::len)
+    }
+
     /// A host lies in these cells.
     pub(crate) fn add_host(&mut self, around: &[Arc<str>], host: HostId) {
         for path in around {

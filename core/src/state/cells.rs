@@ -16,11 +16,17 @@ impl State {
         self.cluster_tree_by(&self.configured_topology)
     }
 
+    /// The cells above a host, the largest first.
+    #[must_use]
+    pub fn cells_above(&self, host: &Host) -> &[Arc<str>] {
+        let cells = self.index.host_cells.get(&host.id);
+        cells.map_or(&[], |cells| &cells.above)
+    }
+
     /// The innermost cell above a host: what fails together.
     #[must_use]
     pub fn rack_of(&self, host: &Host) -> Option<&Arc<str>> {
-        let cells = self.index.host_cells.get(&host.id)?;
-        cells.above.last()
+        self.cells_above(host).last()
     }
 
     /// The hosts of the same rack, the host among them; none where nothing is known of racks.

@@ -12,6 +12,8 @@ use crate::topology::LearntTree;
 
 /// The label by which a worker says that its host runs containers; its value is the engine's name and version.
 pub const ENGINE_LABEL: &str = "muster.engine";
+/// The label by which a worker says which release of the GPU driver its host runs.
+pub const DRIVER_LABEL: &str = "muster.driver";
 
 /// A machine that runs a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -46,7 +46,7 @@ pub use events::{Compacted, EventLog, Losses};
 pub use halts::Halt;
 pub(crate) use handover::{Gone, Whose, counted_twice, taken_over};
 pub use held::Held;
-pub use host::{ENGINE_LABEL, Gpu, Holder, Host, HostClaim};
+pub use host::{DRIVER_LABEL, ENGINE_LABEL, Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
 pub use index::{BlockChange, ClaimProgress, HostClass, Index};
 pub use job::{

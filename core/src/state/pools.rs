@@ -11,7 +11,7 @@ use crate::health::guard_rails::PoolView;
 use crate::health::rules::RuleSet;
 use crate::health::{Component, Weight};
 use crate::ids::HostId;
-use crate::state::{Gpu, Host, State};
+use crate::state::{DRIVER_LABEL, Gpu, Host, State};
 
 /// The label by which a host says to which pool it belongs; without it, its first GPU's model counts.
 pub const POOL_LABEL: &str = "muster.pool";
@@ -32,12 +32,15 @@ pub struct Pools {
     hosts: OrdMap<HostId, Contribution>,
     /// Pools that have hosts; of racks they know nothing.
     sums: OrdMap<Arc<str>, PoolView>,
+    /// Hosts by the release of their driver, where that is known.
+    drivers: OrdMap<Arc<str>, u32>,
 }
 
 /// What one host contributes to its pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Contribution {
     pool: Arc<str>,
+    driver: Option<Arc<str>>,
     gpus: u32,
     is_in_service: bool,
     is_in_repair: bool,
@@ -69,6 +72,9 @@ impl Pools {
         }
         let sum = self.sums.entry(Arc::clone(&now.pool)).or_default();
         now.add_to(sum);
+        if let Some(driver) = &now.driver {
+            *self.drivers.entry(Arc::clone(driver)).or_default() += 1;
+        }
         if let Some(before) = self.hosts.insert(host.id, now) {
             self.take_off(&before);
         }
@@ -81,6 +87,21 @@ impl Pools {
                 self.sums.remove(&before.pool);
             }
         }
+        let Some(driver) = &before.driver else {
+            return;
+        };
+        if let Some(hosts) = self.drivers.get_mut(driver) {
+            *hosts -= 1;
+            if *hosts == 0 {
+                self.drivers.remove(driver);
+            }
+        }
+    }
+
+    /// Hosts that run this release of the driver.
+    #[must_use]
+    pub fn hosts_with_driver(&self, driver: &str) -> u32 {
+        self.drivers.get(driver).copied().unwrap_or_default()
     }
 
     /// The pool of a host as it is at the moment, apart from what is asked about: a GPU whose worker calls it unfit does not
@@ -110,6 +131,7 @@ impl Contribution {
     fn of(host: &Host, book: &Book, rules: &RuleSet) -> Self {
         Self {
             pool: Arc::from(pool_of(host)),
+            driver: { host.labels.get(DRIVER_LABEL) }.map(|driver| Arc::from(driver.as_str())),
             gpus: size(host.gpus.len()),
             is_in_service: host.accepts_work(),
             is_in_repair: book.phase(&Component::Host(host.id)) == Phase::Repairing,

@@ -205,6 +205,7 @@ fn pieces() -> Vec<Part> {
         Part::Wanted(ill.clone(), DeviceAction::Reset),
         Part::Repairs(ill.clone(), repairs),
         Part::Record(HOST, record),
+        Part::OfRack("power_brake".to_owned(), HOST),
         Part::Heard(HOST, heard),
         Part::Finding(xid()),
         Part::Finding(over()),

@@ -51,6 +51,8 @@ fn effect(before: &State, after: &State) -> v1::SetHealthRulesResponse {
         added: listed(&judged.added),
         dropped: listed(&judged.dropped),
         kept: count(judged.kept),
+        findings_since_ms: judged.since.map(|at| at.0),
+        unjudged: judged.unjudged,
     }
 }
 

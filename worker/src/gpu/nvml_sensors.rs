@@ -22,6 +22,7 @@ use nvml_wrapper::{Device, Nvml};
 
 use super::GpuError;
 use super::sensors::{GpuReadings, GpuSensors};
+use crate::health::{POWER_BRAKE_RULE, RECOVERY_RULES};
 use crate::health::rates::{Rate, permille};
 
 /// Rows remapped for errors that were corrected; rows remapped for others; whether some wait; whether it failed.
@@ -155,8 +156,9 @@ impl Look<'_> {
             }
         }
         if let Some(action) = self.field(RECOVERY_FIELD) {
-            self.sample("gpu_recovery_action", &[("action", action)]);
-            self.sample("gpu_recovery_reboot", &[("action", action)]);
+            for rule in RECOVERY_RULES {
+                self.sample(rule, &[("action", action)]);
+            }
         }
     }
 
@@ -210,6 +212,8 @@ impl Look<'_> {
                 ("slowed_busy", i64::from(slowed && self.is_busy)),
             ];
             self.sample("hw_slowdown", &metrics);
+            let braked = reasons.contains(ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN);
+            self.sample(POWER_BRAKE_RULE, &[("braked", i64::from(braked))]);
         }
         let policies = [PerformancePolicy::Thermal, PerformancePolicy::Reliability];
         let times = policies.map(|policy| self.device.violation_status(policy));

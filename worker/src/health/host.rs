@@ -99,12 +99,7 @@ impl HostSensors {
     /// Whether the driver that is loaded is the one that should be.
     fn driver(&self) -> Option<Sample> {
         let expected = self.expected.driver.as_deref()?;
-        let text = self.text("proc/driver/nvidia/version")?;
-        let is_release = |word: &&str| {
-            let is_part = |letter: char| letter.is_ascii_digit() || letter == '.';
-            word.contains('.') && word.chars().all(is_part)
-        };
-        let loaded = text.lines().next()?.split_whitespace().find(is_release)?;
+        let loaded = loaded_driver(&self.root)?;
         let differs = i64::from(loaded != expected);
         Some(of_host("driver_version", &[("differs", differs)]))
     }
@@ -261,6 +256,17 @@ pub(super) fn entries(folder: &Path, start: &str) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = names.filter(begins).collect();
     found.sort();
     found
+}
+
+/// The release of the GPU driver that is loaded, as it names itself; none without one.
+pub(crate) fn loaded_driver(root: &Path) -> Option<String> {
+    let text = fs::read_to_string(root.join("proc/driver/nvidia/version")).ok()?;
+    let is_release = |word: &&str| {
+        let is_part = |letter: char| letter.is_ascii_digit() || letter == '.';
+        word.contains('.') && word.chars().all(is_part)
+    };
+    let mut words = text.lines().next()?.split_whitespace();
+    words.find(is_release).map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -58,6 +58,7 @@ use crate::limits::{HEALTH_ORDERS_MAX, HEALTH_SEEN_MAX, INJECTIONS_WAITING_MAX};
 use crate::topology::PciAddress;
 
 pub use config::{CheckDialect, Expected, HealthConfig, SiteCheck};
+pub(crate) use host::loaded_driver;
 pub(crate) use injected::Injected;
 use judge::Judge;
 use notes::Notes;
@@ -65,6 +66,16 @@ use sampler::Sweep;
 
 /// This host, before it knows by which number the cluster knows it: the number is put in when findings are sent.
 pub(crate) const THIS_HOST: Component = Component::Host(HostId(0));
+
+/// The rules of what the driver says would bring a GPU back, by the metric `action`: a reset, peers that must leave, a reboot.
+pub(crate) const RECOVERY_RULES: [&str; 3] = [
+    "gpu_recovery_action",
+    "gpu_recovery_peers",
+    "gpu_recovery_reboot",
+];
+
+/// The rule about power supplies that have GPUs slowed down: its hosts tell by the metric `braked`, the state sums racks up.
+pub(crate) const POWER_BRAKE_RULE: &str = "power_brake";
 
 /// What was seen.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use muster_supervisor::clock::LeaseClock;
 use tokio::sync::mpsc::Sender;
 
 use super::host::HostSensors;
-use super::{HealthConfig, Place, Sample, Seen, THIS_HOST, thread};
+use super::{HealthConfig, POWER_BRAKE_RULE, Place, Sample, Seen, THIS_HOST, thread};
 use crate::gpu::{GpuError, GpuSensors};
 use crate::metrics;
 use crate::session::jitter;
@@ -138,11 +138,11 @@ impl GpuWatch {
 
     fn sweep(&mut self) -> Result<Vec<Sample>, GpuError> {
         self.sweep.begin();
-        let mut samples = Vec::new();
+        let mut read_of_gpus = Vec::new();
         for gpu in &self.gpus {
             let read = self.sensors.read(gpu, self.sweep.clock.now())?;
             let of_gpu = read.samples.into_iter();
-            samples.extend(of_gpu.map(|(rule, metrics)| Sample {
+            read_of_gpus.extend(of_gpu.map(|(rule, metrics)| Sample {
                 rule,
                 component: Component::Gpu(gpu.uuid),
                 metrics,
@@ -153,6 +153,7 @@ impl GpuWatch {
                 }
             }
         }
+        let mut samples = brake_of_host(read_of_gpus);
         let took_ms = self.sweep.end();
         metrics::health_sweep("gpus", Duration::from_millis(took_ms));
         let sweep_ms = i64::try_from(took_ms).unwrap_or(i64::MAX);
@@ -160,6 +161,17 @@ impl GpuWatch {
         samples.push(Sample::new("nvml_latency", THIS_HOST, &metrics));
         Ok(samples)
     }
+}
+
+/// Power is the host's: it is braked if a GPU of it is.
+fn brake_of_host(samples: Vec<Sample>) -> Vec<Sample> {
+    let (brakes, mut samples): (Vec<Sample>, Vec<Sample>) =
+        { samples.into_iter() }.partition(|sample| sample.rule == POWER_BRAKE_RULE);
+    let metrics = brakes.into_iter().flat_map(|sample| sample.metrics);
+    let worst = metrics.map(|(_, braked)| braked).max();
+    let of_host = |braked| Sample::new(POWER_BRAKE_RULE, THIS_HOST, &[("braked", braked)]);
+    samples.extend(worst.map(of_host));
+    samples
 }
 
 /// Waits for the next sweep, a bit less than the period: hosts that were started together must not read in step.
@@ -186,6 +198,26 @@ mod tests {
             }
             Ok(GpuReadings::default())
         }
+    }
+
+    #[test]
+    fn a_host_is_braked_if_a_gpu_of_it_is() {
+        let of_gpu = |gpu, rule: &str, metric: &str, value| {
+            Sample::new(rule, Component::Gpu(GpuUuid(gpu)), &[(metric, value)])
+        };
+        let told = |second| {
+            brake_of_host(vec![
+                of_gpu(1, "power_brake", "braked", 0),
+                of_gpu(1, "temp_core", "over_max_c", -5),
+                of_gpu(2, "power_brake", "braked", second),
+            ])
+        };
+        for braked in [0, 1] {
+            let of_host = Sample::new("power_brake", THIS_HOST, &[("braked", braked)]);
+            let expected = [of_gpu(1, "temp_core", "over_max_c", -5), of_host];
+            assert_eq!(told(braked), expected);
+        }
+        assert!(brake_of_host(Vec::new()).is_empty(), "nothing was read");
     }
 
     #[test]

@@ -49,8 +49,17 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
         &["sweep_ms", "unfinished_s"],
         "the sampler's clock",
     ),
-    ("gpu_recovery_action", &["action"], "NVML field 230"),
-    ("gpu_recovery_reboot", &["action"], "NVML field 230"),
+    (
+        "gpu_recovery_action",
+        &["action"],
+        "NVML field 230, XID 154",
+    ),
+    ("gpu_recovery_peers", &["action"], "NVML field 230, XID 154"),
+    (
+        "gpu_recovery_reboot",
+        &["action"],
+        "NVML field 230, XID 154",
+    ),
     ("ecc_cor_dram", &["errors"], "NVML error counters"),
     ("ecc_cor_sram", &["errors"], "NVML error counters"),
     ("remap_cor", &["rows"], "NVML field 142"),
@@ -75,6 +84,16 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
         "hw_slowdown",
         &["slowed", "slowed_busy"],
         "NVML throttle reasons",
+    ),
+    (
+        "power_brake",
+        &["braked"],
+        "NVML throttle reasons, of any GPU",
+    ),
+    (
+        "power_brake",
+        &["hosts_braked"],
+        "the state, from hosts of a rack",
     ),
     (
         "violation_time",

@@ -1,5 +1,7 @@
 //! What follows from a decision about health.
 
+use std::sync::Arc;
+
 use super::{Place, deed};
 use crate::apply::stopping::grace_ms;
 use crate::apply::{Step, words};
@@ -7,8 +9,9 @@ use crate::command::{Block, StopCause, StopReason};
 use crate::event::{EventKind, HealthNote};
 use crate::health::book::{self, Book, Effect};
 use crate::health::component::{Condition, Held, Phase, Refusal};
+use crate::health::guard_rails::Incident;
 use crate::health::rules::DeviceAction;
-use crate::health::{Component, Hold};
+use crate::health::{Component, Finding, Hold};
 use crate::ids::HostId;
 use crate::state::{Host, State};
 
@@ -50,15 +53,11 @@ impl Step<'_> {
                 Effect::Alert(component, reason) => {
                     self.note(HealthNote::Alert, &component, reason);
                 }
-                Effect::Incident(incident) => {
-                    let hosts = incident.hosts.len();
-                    let detail =
-                        format!("{hosts} hosts went bad together: it is not held against them");
-                    self.tell(HealthNote::Incident, incident.group.to_string(), detail);
-                }
+                Effect::Incident(incident) => self.incident_began(&incident),
                 Effect::IncidentOver(incident) => {
                     let detail = "it is over".to_owned();
                     self.tell(HealthNote::Incident, incident.group.to_string(), detail);
+                    self.judge_again(&incident);
                 }
                 Effect::BreakerClosed(pool) => self.tell(
                     HealthNote::Breaker,
@@ -66,6 +65,40 @@ impl Step<'_> {
                     "the breaker closed: the wave is over".to_owned(),
                 ),
             }
+        }
+    }
+
+    /// Many hosts went bad together: nothing that befell them or their GPUs a moment ago is a strike.
+    fn incident_began(&mut self, incident: &Incident) {
+        let now = self.state.time;
+        for id in &incident.hosts {
+            let gpus = self.state.host(*id).map(|host| host.gpus.clone());
+            let gpus = gpus.into_iter().flatten();
+            let places = gpus.map(|gpu| Component::Gpu(gpu.uuid));
+            for component in places.chain([Component::Host(*id)]) {
+                self.state.health.excuse(*id, &component, now);
+            }
+        }
+        let hosts = incident.hosts.len();
+        let detail = format!("{hosts} hosts went bad together: it is not held against them");
+        self.tell(HealthNote::Incident, incident.group.to_string(), detail);
+    }
+
+    /// What was found of hosts of an incident, and still stands when it is over, is acted on then.
+    fn judge_again(&mut self, incident: &Incident) {
+        let rules = Arc::clone(&self.state.health_rules.set);
+        for finding in self.state.health.left_by(&rules, incident) {
+            let Some(host) = self.host_of(&finding.component) else {
+                continue;
+            };
+            let finding = Finding {
+                at: self.state.time,
+                ..finding
+            };
+            let place = self.place_of(host, &finding.component);
+            self.tell_book(&place, |book, place| {
+                book.hear_again(&rules, &finding, place)
+            });
         }
     }
 

@@ -10,6 +10,7 @@ mod place;
 pub(crate) use effects::limits_of;
 pub(super) use place::Place;
 pub(crate) use place::is_idle_component;
+use place::groups_of;
 
 use std::sync::Arc;
 
@@ -17,9 +18,11 @@ use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::command::HealthCommand;
 use crate::event::HealthNote;
-use crate::health::book::{Effect, WorkStep};
-use crate::health::rules::DeviceAction;
-use crate::health::{Component, EVIDENCE_BYTES_MAX, FINDINGS_PER_REPORT_MAX, Finding};
+use crate::health::book::{Effect, Rack, WorkStep};
+use crate::health::rules::{DeviceAction, RuleSet};
+use crate::health::{
+    Component, ComponentKind, EVIDENCE_BYTES_MAX, FINDINGS_PER_REPORT_MAX, Finding,
+};
 use crate::ids::{HostId, RequestId};
 use crate::limits;
 use crate::rejection::Rejection;
@@ -89,9 +92,13 @@ impl Step<'_> {
                 ..finding.clone()
             };
             let place = self.place_of(id, &finding.component);
+            let heard = self.state.health.acknowledged(id, incarnation);
             self.tell_book(&place, |book, place| {
                 book.hear(&rules, incarnation, &finding, place)
             });
+            if finding.sequence > heard {
+                self.sum_rack_up(&rules, id, &finding);
+            }
         }
         let newest = { findings.iter() }.map(|it| it.sequence).max();
         self.state
@@ -100,6 +107,25 @@ impl Step<'_> {
         // What was heard is acknowledged with the desired state.
         self.touch_desired(id);
         Ok(Answer::Done)
+    }
+
+    /// What a host says of itself may be about its rack: no worker knows the others there.
+    fn sum_rack_up(&mut self, rules: &RuleSet, id: HostId, finding: &Finding) {
+        let is_hosts = matches!(finding.component, Component::Host(_));
+        let rule = rules.rule(&finding.rule);
+        let rule = rule.filter(|rule| is_hosts && rule.component == ComponentKind::Rack);
+        let host = self.state.host(id);
+        let rack = host.and_then(|host| Some((host, self.state.rack_of(host)?.clone())));
+        let (Some(rule), Some((host, name))) = (rule, rack) else {
+            return;
+        };
+        let hosts: Vec<HostId> = self.state.hosts_in_rack_of(host).collect();
+        let rack = Rack {
+            name: &name,
+            hosts: &hosts,
+        };
+        let effects = self.state.health.sum_up(rule, (id, finding), rack);
+        self.follow(effects);
     }
 
     /// A worker speaks of its own host only: of a GPU that it had yesterday, nobody wants to hear. It counts as heard, so that
@@ -249,14 +275,19 @@ impl Step<'_> {
         }
     }
 
-    /// A host has fallen silent: one that comes and goes gets no gangs for a while.
+    /// A host has fallen silent: with many others it is an incident; one that comes and goes gets no gangs for a while.
     pub(super) fn note_silence(&mut self, id: HostId) {
         // Replicas of the build before know no such rule.
         if self.state.job_defaults.is_none() {
             return;
         }
+        let Some(host) = self.state.host(id) else {
+            return;
+        };
+        let groups = groups_of(self.state, host);
         let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
-        let effects = self.state.health.fell_silent(&rules, id, now);
+        let book = &mut self.state.health;
+        let effects = book.fell_silent(&rules, (id, &groups), now);
         self.follow(effects);
     }
 

@@ -5,7 +5,7 @@ use crate::health::Component;
 use crate::health::book;
 use crate::health::guard_rails::{Group, GroupKind, PoolView};
 use crate::ids::{HostId, JobId, UnitIndex};
-use crate::state::{Holder, Host, Job, Pools, State, pool_of};
+use crate::state::{DRIVER_LABEL, Holder, Host, Job, Pools, State, pool_of};
 
 /// Where a component is.
 pub(in crate::apply) struct Place {
@@ -97,19 +97,24 @@ fn holder_of(host: &Host, component: &Component) -> Option<Holder> {
     gpu.holder
 }
 
-/// What a host has in common with others, and with how many.
-fn groups_of(state: &State, host: &Host) -> Vec<(Group, u32)> {
-    let all = Group {
-        kind: GroupKind::Cluster,
-        name: String::new(),
+/// What a host has in common with others, and with how many: the cells above it, the innermost of which is its rack, and the
+/// release of its driver where its worker tells.
+pub(super) fn groups_of(state: &State, host: &Host) -> Vec<(Group, u32)> {
+    let group = |kind, name: &str| Group {
+        kind,
+        name: name.to_owned(),
     };
-    let mut groups = vec![(all, count(state.hosts.len()))];
-    if let Some(rack) = state.rack_of(host) {
-        let group = Group {
-            kind: GroupKind::Rack,
-            name: rack.to_string(),
-        };
-        groups.push((group, count(state.hosts_in_rack_of(host).count())));
+    let mut groups = vec![(group(GroupKind::Cluster, ""), count(state.hosts.len()))];
+    let mut cells = state.cells_above(host).iter().rev();
+    let rack = cells.next().map(|cell| (GroupKind::Rack, cell));
+    let above = cells.map(|cell| (GroupKind::Switch, cell));
+    for (kind, cell) in rack.into_iter().chain(above) {
+        let hosts = count(state.index.cells.host_count(cell));
+        groups.push((group(kind, cell), hosts));
+    }
+    if let Some(driver) = host.labels.get(DRIVER_LABEL) {
+        let hosts = state.index.pools.hosts_with_driver(driver);
+        groups.push((group(GroupKind::Driver, driver), hosts));
     }
     groups
 }

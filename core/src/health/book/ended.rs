@@ -57,6 +57,7 @@ impl Book {
             evidence: &evidence,
             users: Some(users),
             by_hand: false,
+            has_waited: false,
             at: end.at,
         };
         let blocks = blame.measures.contains(&Measure::BlockForCheck);
@@ -88,7 +89,11 @@ impl Book {
             blame.class,
             Class::User | Class::Scheduler | Class::Software
         );
-        if let ([host], false) = (&end.hosts[..], is_users) {
+        // What many hosts went through at once is held against none.
+        let is_alone = |host: &HostId| self.incidents.of(*host, end.at).is_none();
+        if let ([host], false) = (&end.hosts[..], is_users)
+            && is_alone(host)
+        {
             let is_infra = blame.charge == Charge::Infra;
             self.record(*host).fail(end.at, is_infra);
         }
@@ -103,7 +108,9 @@ impl Book {
     /// Adds to what is suspected of hosts.
     pub fn suspect_hosts(&mut self, suspicions: &[Suspicion], now: TimeMs) {
         for suspicion in suspicions {
-            if let Component::Host(host) = suspicion.component {
+            if let Component::Host(host) = suspicion.component
+                && self.incidents.of(host, now).is_none()
+            {
                 self.record(host).share(now, suspicion.milli);
             }
         }
@@ -170,6 +177,7 @@ impl Book {
             evidence: &evidence,
             users: None,
             by_hand: false,
+            has_waited: false,
             at: now,
         };
         self.propose(&wish, place)

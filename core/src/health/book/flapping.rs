@@ -1,8 +1,10 @@
 //! Hosts that come and go.
 
+use super::propose::Among;
 use super::{Book, Effect};
-use crate::health::component::Held;
+use crate::health::component::{Held, Phase};
 use crate::health::flaps::{SILENCES, WINDOW_MS};
+use crate::health::guard_rails::Group;
 use crate::health::rules::{Mode, RuleSet};
 use crate::health::{Component, Hold, MINUTE_MS};
 use crate::ids::HostId;
@@ -12,14 +14,31 @@ use crate::time::TimeMs;
 const FLAPPING: &str = "flapping";
 
 impl Book {
-    /// A host has fallen silent. That is never a strike.
-    pub fn fell_silent(&mut self, rules: &RuleSet, host: HostId, now: TimeMs) -> Vec<Effect> {
+    /// A host has fallen silent. That is never a strike; with many others, it is an incident. Groups are what it has in common
+    /// with others, and with how many.
+    pub fn fell_silent(
+        &mut self,
+        rules: &RuleSet,
+        (host, groups): (HostId, &[(Group, u32)]),
+        now: TimeMs,
+    ) -> Vec<Effect> {
+        let phase = self.phase(&Component::Host(host));
+        // One that a person took out, or that is being rebooted, is silent for that.
+        let is_expected = phase.is_admins() || phase == Phase::Repairing;
+        let among_many = (!is_expected).then(|| self.see_many(now, host, groups));
+        let mut effects = match among_many.flatten() {
+            Some(Among::New(incident)) => vec![Effect::Incident(incident)],
+            Some(Among::Known) | None => Vec::new(),
+        };
+        effects.extend(self.flaps_again(rules, host, now));
+        effects
+    }
+
+    fn flaps_again(&mut self, rules: &RuleSet, host: HostId, now: TimeMs) -> Option<Effect> {
         let until = self.flaps.entry(host).or_default().fell_silent(now);
         let rule = rules.rule(FLAPPING);
         let is_enforced = rule.is_some_and(|rule| rule.mode == Mode::Enforce);
-        let Some(until) = until.filter(|_| is_enforced) else {
-            return Vec::new();
-        };
+        let until = until.filter(|_| is_enforced)?;
         let minutes = until.since(now) / MINUTE_MS;
         let held = Held {
             rule: FLAPPING.to_owned(),
@@ -31,8 +50,6 @@ impl Book {
             since: now,
         };
         self.keep_off(&Component::Host(host), held)
-            .into_iter()
-            .collect()
     }
 
     /// Hosts that have stayed for long enough.

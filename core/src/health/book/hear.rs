@@ -9,7 +9,8 @@ use crate::health::evaluate::{Escalation, XidSeen};
 use crate::health::rules::{
     Blame, Clears, DeviceAction, Mode, Rule, RuleSet, TaskAction, XidPolicy, XidSeverity,
 };
-use crate::health::{Action, Component, Finding, Hold, Scope, Severity, Weight};
+use crate::health::guard_rails::Incident;
+use crate::health::{Action, Component, Finding, Hold, MINUTE_MS, Scope, Severity, Weight};
 use crate::ids::HostId;
 use crate::time::TimeMs;
 
@@ -42,8 +43,51 @@ impl Book {
             (Component::Gpu(_), Some(policy)) if rule.id == "xid" => {
                 self.hear_xid(rules, rule, policy, (finding, place))
             }
-            _ => self.hear_reading(rule, finding, place),
+            _ => self.hear_reading((rule, false), finding, place),
         }
+    }
+
+    /// What was found of hosts of an incident that is over, and would take them out of placement, if it stands: of each rule
+    /// and component the newest, oldest first.
+    #[must_use]
+    pub fn left_by(&self, rules: &RuleSet, incident: &Incident) -> Vec<Finding> {
+        let began = TimeMs(incident.since.0.saturating_sub(MINUTE_MS));
+        let is_its = |finding: &&Finding| match &finding.component {
+            Component::Host(host) | Component::Nic { host, .. } => {
+                finding.at >= began && incident.hosts.contains(host)
+            }
+            Component::Gpu(_) | Component::Rack(_) => false,
+        };
+        let mut newest: Vec<&Finding> = Vec::new();
+        for finding in self.findings().filter(is_its) {
+            newest.retain(|it| (&it.rule, &it.component) != (&finding.rule, &finding.component));
+            newest.push(finding);
+        }
+        // What its rule keeps off as long as it lasts needs nothing more: storage comes back for many hosts at once.
+        let is_kept_off = |finding: &Finding| {
+            let condition = self.condition(&finding.component);
+            let mut holds = condition.iter().flat_map(|condition| &condition.holds);
+            holds.any(|held| held.rule == finding.rule && held.what == Hold::Everything)
+        };
+        let blocks = |finding: &&Finding| {
+            let rule = rules.rule(&finding.rule);
+            let may = rule.is_some_and(|rule| rule.block(finding.severity) != Scope::None);
+            may && !is_kept_off(finding)
+        };
+        newest.into_iter().filter(blocks).cloned().collect()
+    }
+
+    /// Takes in what waited for the end of an incident.
+    pub fn hear_again(
+        &mut self,
+        rules: &RuleSet,
+        finding: &Finding,
+        place: &Place<'_>,
+    ) -> Vec<Effect> {
+        let rule = rules.rule(&finding.rule);
+        rule.map_or_else(Vec::new, |rule| {
+            self.hear_reading((rule, true), finding, place)
+        })
     }
 
     /// Keeps off a component what its rule wants kept off as long as it lasts.
@@ -75,6 +119,10 @@ impl Book {
             rule.is_some_and(|rule| rule.mode == Mode::Enforce)
         };
         let is_idle = |rule: &String| !is_in_force(rule);
+        self.of_racks = { self.of_racks.iter() }
+            .filter(|(rule, _)| is_in_force(rule))
+            .cloned()
+            .collect();
         let mut effects = Vec::new();
         let known: Vec<Component> = self.conditions.keys().cloned().collect();
         for component in known {
@@ -165,13 +213,20 @@ impl Book {
         self.change(&component, wish.change(Event::Clear, false))
     }
 
-    fn hear_reading(&mut self, rule: &Rule, finding: &Finding, place: &Place<'_>) -> Vec<Effect> {
+    /// With whether it waited for the end of an incident.
+    fn hear_reading(
+        &mut self,
+        (rule, has_waited): (&Rule, bool),
+        finding: &Finding,
+        place: &Place<'_>,
+    ) -> Vec<Effect> {
         let side = rule.side(finding.severity);
         let actions = side.map_or(&[][..], |side| &side.actions);
         let scope = rule.block(finding.severity);
         let wish = Wish {
             kills: actions.contains(&Action::Kill),
             device: device(actions),
+            has_waited,
             ..wish(rule, finding, scope)
         };
         let mut effects = self.propose(&wish, place);
@@ -293,11 +348,13 @@ fn wish<'a>(rule: &'a Rule, finding: &'a Finding, scope: Scope) -> Wish<'a> {
         evidence: &finding.evidence,
         users: None,
         by_hand: rule.clears == Clears::Manual,
+        has_waited: false,
         at: finding.at,
     }
 }
 
-/// What an XID wants by itself. Where its registers or its text tell, the worker has read them into the severity.
+/// What an XID wants by itself. Where its registers tell, the worker has read them into the severity; what a text tells it
+/// judges by the rules of NVML's word on it, but for workers of before.
 fn by_policy<'a>(rule: &'a Rule, policy: &XidPolicy, finding: &'a Finding) -> Wish<'a> {
     let by_rule = rule.block(finding.severity);
     let is_told = matches!(policy.severity, XidSeverity::Decode | XidSeverity::Text);

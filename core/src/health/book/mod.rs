@@ -10,11 +10,12 @@ mod hear;
 mod parts;
 mod past;
 mod propose;
+mod racks;
 mod work;
 
 use std::sync::Arc;
 
-use imbl::{OrdMap, Vector};
+use imbl::{OrdMap, OrdSet, Vector};
 
 use super::component::{Change, Condition, Event, Held, Patience, Phase, Refusal, Repairs};
 use super::evaluate::Xids;
@@ -28,6 +29,7 @@ use crate::ids::{HostId, JobId};
 use crate::time::TimeMs;
 
 pub use self::parts::Part;
+pub use self::racks::Rack;
 pub use self::past::{BadEnd, ENDS_KEPT_MAX, PROGRAMS_KEPT_MAX, Program, RanWell};
 pub use self::work::{Due, Order, WorkRefused, WorkStep};
 
@@ -101,6 +103,8 @@ pub struct Book {
     repairs: OrdMap<Component, Repairs>,
     records: OrdMap<HostId, Arc<HostRecord>>,
     flaps: OrdMap<HostId, Flaps>,
+    /// Rules about racks, and the hosts of which they hold.
+    of_racks: OrdSet<(String, HostId)>,
     heard: OrdMap<HostId, HeardUpTo>,
     findings: Vector<Arc<Finding>>,
     /// Ends that nobody could explain, newest last.
@@ -178,6 +182,16 @@ impl Book {
         self.incidents.of(host, now)
     }
 
+    /// The incidents that are not over.
+    pub fn incidents(&self) -> impl Iterator<Item = &Incident> {
+        self.incidents.open()
+    }
+
+    /// Rules about racks, and hosts of which they hold.
+    pub fn of_racks(&self) -> impl Iterator<Item = (&str, HostId)> {
+        self.of_racks.iter().map(|(rule, host)| (rule.as_str(), *host))
+    }
+
     /// Up to where a worker's findings were heard, to acknowledge.
     #[must_use]
     pub fn acknowledged(&self, host: HostId, incarnation: u64) -> u64 {
@@ -202,6 +216,10 @@ impl Book {
             Component::Host(host) => {
                 self.records.remove(host);
                 self.flaps.remove(host);
+                self.of_racks = { self.of_racks.iter() }
+                    .filter(|(_, of)| of != host)
+                    .cloned()
+                    .collect();
                 self.heard.remove(host);
                 for adapter in self.adapters_of(*host) {
                     self.conditions.remove(&adapter);

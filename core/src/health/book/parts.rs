@@ -29,6 +29,8 @@ pub enum Part {
     Record(HostId, HostRecord),
     /// How a host comes and goes.
     Flaps(HostId, Flaps),
+    /// A rule about racks that holds of a host.
+    OfRack(String, HostId),
     /// Up to where its worker was heard.
     Heard(HostId, HeardUpTo),
     /// A finding, the oldest first.
@@ -53,6 +55,7 @@ impl Book {
         let repairs = self.repairs.iter();
         let records = self.records.iter();
         let flaps = self.flaps.iter();
+        let of_racks = self.of_racks.iter();
         let heard = self.heard.iter();
         let findings = self.findings.iter();
         let ends = self.ends.iter();
@@ -67,6 +70,7 @@ impl Book {
             .chain(repairs.map(|(of, it)| Part::Repairs(of.clone(), it.clone())))
             .chain(records.map(|(of, it)| Part::Record(*of, (**it).clone())))
             .chain(flaps.map(|(of, it)| Part::Flaps(*of, it.clone())))
+            .chain(of_racks.map(|(rule, of)| Part::OfRack(rule.clone(), *of)))
             .chain(heard.map(|(of, it)| Part::Heard(*of, *it)))
             .chain(findings.map(|it| Part::Finding((**it).clone())))
             .chain(ends.map(|it| Part::End((**it).clone())))
@@ -82,6 +86,7 @@ impl Book {
             Part::Repairs(of, it) => drop(self.repairs.insert(of, it)),
             Part::Record(of, it) => drop(self.records.insert(of, Arc::new(it))),
             Part::Flaps(of, it) => drop(self.flaps.insert(of, it)),
+            Part::OfRack(rule, of) => drop(self.of_racks.insert((rule, of))),
             Part::Heard(of, it) => drop(self.heard.insert(of, it)),
             Part::Finding(it) => self.findings.push_back(Arc::new(it)),
             Part::End(it) => self.ends.push_back(Arc::new(it)),

@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use super::{Book, Effect, Place};
 use crate::health::component::{Actor, Change, Event};
-use crate::health::guard_rails::{Proposal, Verdict};
+use crate::health::guard_rails::{Group, GroupKind, Incident, Proposal, Verdict};
 use crate::health::rules::DeviceAction;
 use crate::health::{Component, Scope, Weight};
+use crate::ids::HostId;
 use crate::time::TimeMs;
+
+/// Rules about file systems that hosts share.
+const STORAGE_RULES: [&str; 2] = ["mount_missing", "nfs_hang"];
 
 /// What a rule wants.
 #[derive(Clone, Debug)]
@@ -25,7 +29,28 @@ pub(super) struct Wish<'a> {
     pub(super) users: Option<u32>,
     /// Whether only a person gives back what is blocked.
     pub(super) by_hand: bool,
+    /// Whether it waited for the end of an incident: that is no strike.
+    pub(super) has_waited: bool,
     pub(super) at: TimeMs,
+}
+
+/// Among how many a host went bad.
+pub(super) enum Among {
+    /// It is part of an incident that is known.
+    Known,
+    /// It makes one.
+    New(Incident),
+}
+
+/// A block that the rails have let through.
+struct Admitted<'a> {
+    target: &'a Component,
+    event: Event,
+    /// An admin holds the component.
+    is_for_later: bool,
+    /// The component went bad with many others: that is no strike.
+    is_excused: bool,
+    verdict: Verdict,
 }
 
 impl Book {
@@ -43,12 +68,20 @@ impl Book {
             _ => Event::Block,
         };
         let is_host = matches!(target, Component::Host(_));
-        if let Some(effects) = self.incident_of(wish, place, is_host) {
-            return effects;
-        }
         let is_for_later = self.is_for_later(&target, event, wish.by_hand);
-        if !self.has(&target, event) && !is_for_later {
-            return Vec::new();
+        let is_news = is_for_later || self.has(&target, event);
+        // What only history speaks for says nothing of others of its host.
+        let may_be_one_of_many =
+            !wish.has_waited && (is_host || is_news && wish.weight == Weight::Hard);
+        let among_many = may_be_one_of_many.then(|| self.incident_of(wish, place));
+        let among_many = among_many.flatten();
+        let must_wait = among_many.is_some() && waits_for_the_end(wish);
+        let is_excused = wish.has_waited
+            || among_many.is_some()
+            || self.incidents.of(place.host, wish.at).is_some();
+        let mut effects = among_many.unwrap_or_default();
+        if must_wait || !is_news {
+            return effects;
         }
         let proposal = Proposal {
             component: &target,
@@ -65,13 +98,33 @@ impl Book {
         };
         let verdict = Arc::make_mut(&mut self.rails).admit(&proposal, &place.view);
         if let Verdict::Refused(refused) = verdict {
-            let mut effects = vec![Effect::Railed(target.clone(), refused)];
+            effects.push(Effect::Railed(target.clone(), refused));
             effects.extend(self.suspect(wish, &target));
             return effects;
         }
-        let mut effects = self.change(&target, wish.change(event, true));
-        if is_for_later {
-            effects.extend(self.repair(wish, &target, place));
+        let admitted = Admitted {
+            target: &target,
+            event,
+            is_for_later,
+            is_excused,
+            verdict,
+        };
+        effects.extend(self.put(wish, &admitted, place));
+        effects
+    }
+
+    /// Puts a block, and says what follows.
+    fn put(
+        &mut self,
+        wish: &Wish<'_>,
+        admitted: &Admitted<'_>,
+        place: &Place<'_>,
+    ) -> Vec<Effect> {
+        let target = admitted.target;
+        let change = wish.change(admitted.event, !admitted.is_excused);
+        let mut effects = self.change(target, change);
+        if admitted.is_for_later {
+            effects.extend(self.repair(wish, target, place));
             return effects;
         }
         let is_done = effects
@@ -80,15 +133,17 @@ impl Book {
         if !is_done {
             return effects;
         }
-        self.record(place.host).block(wish.at);
-        if let Verdict::PlacementOnly(refused) = verdict {
-            effects.push(Effect::Railed(target, refused));
+        if !admitted.is_excused {
+            self.record(place.host).block(wish.at);
+        }
+        if let Verdict::PlacementOnly(refused) = admitted.verdict {
+            effects.push(Effect::Railed(target.clone(), refused));
             return effects;
         }
         if wish.kills {
             effects.push(Effect::Kill(target.clone()));
         }
-        effects.extend(self.repair(wish, &target, place));
+        effects.extend(self.repair(wish, target, place));
         effects
     }
 
@@ -109,43 +164,64 @@ impl Book {
     }
 
     /// If many hosts went bad together: one incident, and nothing is held against any of them.
-    fn incident_of(
-        &mut self,
-        wish: &Wish<'_>,
-        place: &Place<'_>,
-        is_host: bool,
-    ) -> Option<Vec<Effect>> {
-        if !is_host {
-            return None;
-        }
-        let open_before = self.incidents.ends().count();
-        let incident = Arc::make_mut(&mut self.incidents)
-            .see(wish.at, place.host, place.groups)?
-            .clone();
-        if self.incidents.ends().count() == open_before {
+    fn incident_of(&mut self, wish: &Wish<'_>, place: &Place<'_>) -> Option<Vec<Effect>> {
+        let mut groups = place.groups.to_vec();
+        groups.extend(storage(wish.rule, place.groups));
+        let Among::New(incident) = self.see_many(wish.at, place.host, &groups)? else {
             return Some(Vec::new());
-        }
+        };
         let mut effects = Vec::new();
-        for host in &incident.hosts {
-            let component = Component::Host(*host);
-            if let Some(condition) = self.conditions.get_mut(&component) {
-                let from = condition.phase;
-                let is_forgiven = condition.forgive(wish.rule, wish.at);
-                if is_forgiven || from.is_admins() && condition.pending.is_none() {
-                    self.wanted.remove(&component);
-                }
-                if is_forgiven {
-                    let to = self.phase(&component);
-                    effects.push(Effect::Changed {
-                        component,
-                        from,
-                        to,
-                    });
-                }
+        if waits_for_the_end(wish) {
+            for host in &incident.hosts {
+                effects.extend(self.forgive(*host, wish));
             }
         }
         effects.push(Effect::Incident(incident));
         Some(effects)
+    }
+
+    /// A host went bad: among how many, if it is part of an incident.
+    pub(super) fn see_many(
+        &mut self,
+        at: TimeMs,
+        host: HostId,
+        groups: &[(Group, u32)],
+    ) -> Option<Among> {
+        let open_before = self.incidents.open().count();
+        Arc::make_mut(&mut self.incidents).see(at, host, groups)?;
+        // A new one is the newest.
+        let new = self.incidents.open().nth(open_before);
+        Some(new.cloned().map_or(Among::Known, Among::New))
+    }
+
+    /// Takes back what a rule did to a host a moment ago: many were struck at once.
+    fn forgive(&mut self, host: HostId, wish: &Wish<'_>) -> Option<Effect> {
+        let component = Component::Host(host);
+        let condition = self.conditions.get_mut(&component)?;
+        let from = condition.phase;
+        let is_forgiven = condition.forgive(wish.rule, wish.at);
+        if is_forgiven || from.is_admins() && condition.pending.is_none() {
+            self.wanted.remove(&component);
+        }
+        if !is_forgiven {
+            return None;
+        }
+        self.record(host).excuse_block(wish.at);
+        let to = self.phase(&component);
+        Some(Effect::Changed {
+            component,
+            from,
+            to,
+        })
+    }
+
+    /// Many went bad with the host of a component: what took it out of placement a moment ago is no strike.
+    pub fn excuse(&mut self, host: HostId, component: &Component, now: TimeMs) {
+        let patience = self.patience;
+        let condition = self.conditions.get_mut(component);
+        if condition.is_some_and(|condition| condition.excuse(now, patience)) {
+            self.record(host).excuse_block(now);
+        }
     }
 
     /// The repair that comes next on the ladder, if one may begin now.
@@ -166,6 +242,24 @@ impl Book {
             }
         }
     }
+}
+
+/// Whether what a rule found of many hosts at once waits for the end of the incident. A GPU that says itself that it is broken
+/// cannot work meanwhile either: it is taken out of placement, and only no strike.
+const fn waits_for_the_end(wish: &Wish<'_>) -> bool {
+    !matches!(wish.component, Component::Gpu(_))
+}
+
+/// What hosts have in common whose file systems do not answer: nobody says on how many hosts the same ones are mounted, so all
+/// of the cluster's count.
+fn storage(rule: &str, groups: &[(Group, u32)]) -> Option<(Group, u32)> {
+    let mut all = groups.iter();
+    let (_, hosts) = all.find(|(group, _)| group.kind == GroupKind::Cluster)?;
+    let group = Group {
+        kind: GroupKind::Storage,
+        name: String::new(),
+    };
+    STORAGE_RULES.contains(&rule).then_some((group, *hosts))
 }
 
 /// What is taken out of placement: a reboot ends all that runs on the host, so the host goes, when nothing runs there.

@@ -219,9 +219,14 @@ fn a_fault_takes_out_what_is_broken_and_no_more() {
             "h1 blocked(auto), reboot h1",
         ),
         (
-            "18: recovery action 3",
+            "18: recovery action 4",
             Site::new().reading("gpu_recovery_action", gpu(1, 0), Degraded, 0),
             "g1.0 draining, reset_idle g1.0",
+        ),
+        (
+            "18: recovery action 3",
+            Site::new().reading("gpu_recovery_peers", gpu(1, 0), Degraded, 0),
+            "g1.0 suspect, held g1.0",
         ),
         (
             "19: straggler",
@@ -234,9 +239,9 @@ fn a_fault_takes_out_what_is_broken_and_no_more() {
             "g1.0 suspect, held g1.0",
         ),
         (
-            "21: power brake",
-            Site::new().reading("power_brake", Component::Rack("r1".to_owned()), Fatal, 0),
-            "alert rack r1",
+            "21: power brake of one host",
+            Site::new().reading("power_brake", host(1), Degraded, 0),
+            "h1 suspect, alert h1",
         ),
         (
             "22: NVLink down",
@@ -444,6 +449,159 @@ fn a_rack_that_goes_at_once_keeps_no_strike() {
     }
     let over = site.book.tick(TimeMs(14 * SECOND_MS + 120 * SECOND_MS));
     assert_eq!(told(&over), "over of 10");
+}
+
+/// What a state does with an incident: nothing that befell its hosts a moment ago is a strike.
+fn excuse(site: &mut Site, incident: &Incident, now: u64) {
+    for of in &incident.hosts {
+        for component in (0..8).map(|index| gpu(of.0, index)).chain([host(of.0)]) {
+            site.book.excuse(*of, &component, TimeMs(now));
+        }
+    }
+}
+
+#[test]
+fn a_fabric_that_fails_takes_gpus_out_and_strikes_none() {
+    let mut site = Site::new();
+    let mut all = Vec::new();
+    for of in 10..16u32 {
+        let at = u64::from(of) * SECOND_MS;
+        let found = finding("nvlink_down", gpu(of, 0), Severity::Fatal, at);
+        let effects = site.hear(of, found);
+        for effect in &effects {
+            if let Effect::Incident(incident) = effect {
+                excuse(&mut site, incident, at);
+            }
+        }
+        all.push(told(&effects));
+        // A second GPU of a host makes it no second host.
+        let found = finding("nvlink_down", gpu(of, 1), Severity::Fatal, at);
+        assert!(!told(&site.hear(of, found)).contains("incident"), "{of}");
+    }
+    assert_eq!(all[0], "g10.0 blocked(auto), kill g10.0, reset g10.0");
+    assert_eq!(
+        all[4],
+        "incident of 5 rack, g14.0 blocked(auto), kill g14.0, reset g14.0"
+    );
+    for of in 10..16 {
+        for component in [gpu(of, 0), gpu(of, 1)] {
+            let condition = site.book.condition(&component).expect("it is known");
+            assert_eq!(condition.phase, Phase::Blocked, "{component}");
+            assert_eq!(condition.strikes.at(TimeMs(20_000)), 0, "{component}");
+            assert!(condition.ready_at <= TimeMs(20_000), "it waits for no time");
+        }
+    }
+    // Nor do they make lemons of their hosts.
+    assert!(site.book.lemons(TimeMs(20_000)).is_empty());
+    // Once it is over, what breaks is a strike again.
+    site.book.tick(TimeMs(200 * SECOND_MS));
+    site.reading("nvlink_down", gpu(10, 2), Severity::Fatal, 201 * SECOND_MS);
+    let struck = site.book.condition(&gpu(10, 2)).expect("it is known");
+    assert_eq!(struck.strikes.at(TimeMs(201 * SECOND_MS)), 1);
+}
+
+#[test]
+fn what_is_drained_with_many_others_is_struck_neither_then_nor_once_it_is_empty() {
+    let mut site = Site::new();
+    for of in 10..15u32 {
+        let found = finding("nvlink_replay", gpu(of, 0), Severity::Fatal, 0);
+        for effect in site.hear(of, found) {
+            if let Effect::Incident(incident) = effect {
+                excuse(&mut site, &incident, 0);
+            }
+        }
+    }
+    for of in [10, 14] {
+        let one = gpu(of, 0);
+        let drained = site.book.drained(&one, TimeMs(90 * SECOND_MS));
+        assert_eq!(told(&drained), format!("g{of}.0 blocked(auto)"));
+        let condition = site.book.condition(&one).expect("it is known");
+        assert_eq!(condition.strikes.at(TimeMs(90 * SECOND_MS)), 0);
+    }
+}
+
+#[test]
+fn hosts_that_fall_silent_together_are_one_incident_and_expected_silence_is_none() {
+    let mut site = Site::new();
+    let silent = |site: &mut Site, of: u32, at: u64| {
+        site.with_place(of, |book, rules, place| {
+            told(&book.fell_silent(rules, (place.host, place.groups), TimeMs(at)))
+        })
+    };
+    let block = admin(Event::AdminBlock, "maintenance", 0, None);
+    for of in 20..30 {
+        site.book.change(&host(of), block.clone());
+        assert_eq!(silent(&mut site, of, 1), "", "{of}");
+    }
+    for of in 10..14 {
+        assert_eq!(silent(&mut site, of, 1), "", "{of}");
+    }
+    assert_eq!(silent(&mut site, 14, 1), "incident of 5 rack");
+    assert_eq!(silent(&mut site, 15, 2), "");
+    assert!(site.book.incident(HostId(15), TimeMs(2)).is_some());
+    assert!(site.book.incident(HostId(20), TimeMs(2)).is_none());
+}
+
+#[test]
+fn a_host_that_takes_many_tasks_with_it_has_failed_once_and_in_an_incident_never() {
+    let mut site = Site::new();
+    let mut gone = found(Class::Host, host(10), Measure::Requeue);
+    gone.blame.charge = Charge::Infra;
+    let ends = |site: &mut Site, at: u64| {
+        for job in 0..5 {
+            let on = BadEnd {
+                job: JobId(job),
+                hosts: vec![HostId(10)],
+                at: TimeMs(at + job * SECOND_MS),
+                ..BadEnd::default()
+            };
+            site.with_place(10, |book, rules, place| {
+                book.ended(rules, &gone, &on, place)
+            });
+        }
+    };
+    let single = |site: &Site, at: u64| {
+        let record = site.book.records.get(&HostId(10));
+        record.map_or(0, |it| it.counts(TimeMs(at), 0).single_milli)
+    };
+    ends(&mut site, 0);
+    assert_eq!(single(&site, MINUTE_MS), 1_000);
+    ends(&mut site, 5 * MINUTE_MS);
+    assert_eq!(single(&site, 6 * MINUTE_MS), 2_000);
+    for of in 10..20 {
+        site.with_place(of, |book, rules, place| {
+            book.fell_silent(rules, (place.host, place.groups), TimeMs(HOUR_MS))
+        });
+    }
+    ends(&mut site, HOUR_MS + 30 * SECOND_MS);
+    assert_eq!(single(&site, HOUR_MS + MINUTE_MS), 2_000);
+    assert!(site.book.lemons(TimeMs(2 * HOUR_MS)).is_empty());
+}
+
+#[test]
+fn a_rack_is_braked_once_two_of_its_hosts_are() {
+    let mut site = Site::new();
+    let hosts: Vec<HostId> = (10..13).map(HostId).collect();
+    let rules = site.rules.clone();
+    let rule = rules.rule("power_brake").expect("it is shipped");
+    let mut say = |of: u32, severity, at| {
+        let told_of = finding("power_brake", host(of), severity, at);
+        let rack = Rack {
+            name: "r1",
+            hosts: &hosts,
+        };
+        told(&site.book.sum_up(rule, (HostId(of), &told_of), rack))
+    };
+    use Severity::{Degraded, Healthy};
+    assert_eq!(say(10, Degraded, 0), "");
+    assert_eq!(
+        say(11, Degraded, 1),
+        "incident of 2 rack, alert rack r1, held h10, held h11, held h12"
+    );
+    assert_eq!(say(12, Degraded, 2), "");
+    assert_eq!(say(10, Healthy, 3), "");
+    assert_eq!(say(11, Healthy, 4), "held h10, held h11, held h12");
+    assert_eq!(say(12, Healthy, 5), "");
 }
 
 #[test]
@@ -720,6 +878,7 @@ fn a_lemon_is_drained_for_a_check() {
     let now = TimeMs(DAY_MS);
     for of in 0..100u32 {
         for task in 0..40u32 {
+            let now = TimeMs(DAY_MS - HOUR_MS + u64::from(task) * 61 * SECOND_MS);
             site.book.started(HostId(of), now);
             let fails = if of == 7 {
                 task.is_multiple_of(4)

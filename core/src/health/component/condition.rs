@@ -306,6 +306,11 @@ impl Condition {
             Event::CheckFailed if self.is_only_suspected() => self.strikes.add(change.at, 1),
             // What an admin drained has done nothing wrong.
             Event::Drained if change.is_strike && self.phase == Phase::Draining => {
+                // Nor what was drained with many others.
+                let is_excused = self.accusation().is_some_and(|drain| !drain.is_strike);
+                if is_excused {
+                    return;
+                }
                 self.strikes.add(change.at, 1);
             }
             _ => {}
@@ -370,6 +375,30 @@ impl Condition {
         self.history.pop_back();
         self.phase = Phase::Healthy;
         self.since = now;
+        true
+    }
+
+    /// It was struck a moment ago, and many with it: it stays out of use until it has proved itself, but that is no strike.
+    /// Whether it was one.
+    pub fn excuse(&mut self, now: TimeMs, patience: Patience) -> bool {
+        let is_struck = |change: &Change| change.event.is_fault() && change.is_strike;
+        let newest = self.history.iter().rposition(|it| it.event.is_fault());
+        let newest = newest.filter(|at| {
+            let fault = &self.history[*at];
+            is_struck(fault) && now.since(fault.at) <= FORGIVEN_MS
+        });
+        let Some(at) = newest.filter(|_| !self.phase.accepts_work()) else {
+            return false;
+        };
+        // What failed in probation was struck twice.
+        let was_proving = at > 0 && self.history[at - 1].event == Event::CheckPassed;
+        self.history[at].is_strike = false;
+        if self.phase != Phase::Draining {
+            let count = if was_proving { 2 } else { 1 };
+            (0..count).for_each(|_| self.strikes.take_back());
+            let wait_ms = patience.wait_ms(self.strikes_at(now));
+            self.ready_at = self.ready_at.min(self.history[at].at.after(wait_ms));
+        }
         true
     }
 

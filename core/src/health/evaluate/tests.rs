@@ -140,12 +140,35 @@ fn an_adapter_that_is_down_for_half_a_minute_blocks_nothing() {
 
 #[test]
 fn thermal_throttling_of_ten_minutes_marks_and_goes() {
-    let mut slowed = vec![1; 10];
-    slowed.extend([0; 12]);
+    // Every other reading is too few, more than half of ten minutes is not.
+    let mut slowed = [[1, 0]; 10].concat();
+    slowed.extend([1; 4]);
+    slowed.extend([0; 24]);
     assert_eq!(
-        play("hw_slowdown", "slowed", 60, &slowed),
-        ["300s degraded 1 slowed = 1, 6 of 10", "1200s healthy 0"]
+        play("hw_slowdown", "slowed", 30, &slowed),
+        ["690s degraded 1 slowed = 1, 12 of 20", "1320s healthy 0"]
     );
+    assert_eq!(
+        play("hw_slowdown", "slowed_busy", 30, &[1; 42]),
+        ["1200s fatal 1 slowed_busy = 1, for 20m"]
+    );
+}
+
+/// Five looks a minute apart, however often the host is looked at.
+#[test]
+fn a_driver_that_waits_in_the_kernel_is_given_five_minutes() {
+    for period_s in [5, 30, 60] {
+        let looks = vec![1; 12 * 60 / period_s as usize];
+        assert_eq!(
+            play("nvidia_dstate", "driver_waiting", period_s, &looks),
+            ["300s fatal 1 driver_waiting >= 1, for 5m"],
+            "{period_s}"
+        );
+    }
+    let mut twice = vec![1; 10];
+    twice.push(0);
+    twice.extend([1; 10]);
+    assert!(play("nvidia_dstate", "driver_waiting", 30, &twice).is_empty());
 }
 
 #[test]

@@ -59,6 +59,7 @@ impl fmt::Display for Group {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             GroupKind::Cluster => formatter.write_str("the cluster"),
+            GroupKind::Storage if self.name.is_empty() => formatter.write_str("shared storage"),
             kind => write!(formatter, "{kind} {}", self.name),
         }
     }
@@ -85,8 +86,8 @@ pub struct Incidents {
 }
 
 impl Incidents {
-    /// A host went bad. Groups come with their number of hosts. The incident that it makes or joins, if it is one; of several
-    /// groups, the smallest kind that explains it.
+    /// A host went bad: it fell silent, or something of it broke. Groups come with their number of hosts. The incident that it
+    /// makes or joins, if it is one; of several groups, the smallest that explains it.
     pub fn see(&mut self, now: TimeMs, host: HostId, groups: &[(Group, u32)]) -> Option<&Incident> {
         let joined = self.open.iter().position(|incident| {
             now < incident.until && groups.iter().any(|(group, _)| *group == incident.group)
@@ -101,6 +102,19 @@ impl Incidents {
             self.open[at].hosts.insert(host);
             return self.open.get(at);
         }
+        let group = self.explains(groups)?.clone();
+        let hosts = self.groups.get(&group)?.keys().copied().collect();
+        self.open.push(Incident {
+            group,
+            since: now,
+            until: now.after(HOLD_MS),
+            hosts,
+        });
+        self.open.last()
+    }
+
+    /// The group that explains best why so many went bad, if they are enough.
+    fn explains<'a>(&self, groups: &'a [(Group, u32)]) -> Option<&'a Group> {
         let is_incident = |(group, size): &&(Group, u32)| {
             let bad = self.groups.get(group).map_or(0, BTreeMap::len);
             let (least, permille) = group.kind.threshold();
@@ -113,15 +127,17 @@ impl Incidents {
                 // The cluster as a whole explains least.
                 (group.kind != GroupKind::Cluster, std::cmp::Reverse(*size))
             });
-        let group = found?.0.clone();
-        let hosts = self.groups.get(&group)?.keys().copied().collect();
-        self.open.push(Incident {
-            group,
-            since: now,
-            until: now.after(HOLD_MS),
-            hosts,
-        });
-        self.open.last()
+        let (found, size) = found?;
+        // Where all of them are of a smaller group, that is what they have in common. Most hosts have the same driver: of one
+        // release, it must be so many that they make an incident by themselves.
+        let has_all = |(group, smaller): &&(Group, u32)| {
+            let (all, theirs) = (self.groups.get(found), self.groups.get(group));
+            let is_in = |host| theirs.is_some_and(|theirs| theirs.contains_key(host));
+            let is_smaller = smaller < size && group.kind != GroupKind::Driver;
+            is_smaller && all.is_some_and(|all| all.keys().all(is_in))
+        };
+        let narrower = groups.iter().filter(has_all).min_by_key(|(_, size)| *size);
+        Some(narrower.map_or(found, |(group, _)| group))
     }
 
     /// The incident that a host is part of.
@@ -129,6 +145,11 @@ impl Incidents {
     pub fn of(&self, host: HostId, now: TimeMs) -> Option<&Incident> {
         let holds = |it: &&Incident| now < it.until && it.hosts.contains(&host);
         self.open.iter().find(holds)
+    }
+
+    /// Those that are not over.
+    pub fn open(&self) -> impl Iterator<Item = &Incident> {
+        self.open.iter()
     }
 
     /// When the incidents that are open will be over.

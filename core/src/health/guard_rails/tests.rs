@@ -349,8 +349,8 @@ fn a_storage_system_explains_what_racks_do_not() {
             found.push(incident.group.kind);
         }
     }
-    // A tenth of the cluster is bad first; what it has in common is seen soon after.
-    assert_eq!(found[0], GroupKind::Cluster);
+    // A tenth of the cluster is bad before a third of the storage's hosts is; all of it is the storage's.
+    assert_eq!(found[0], GroupKind::Storage);
     let mut fresh = Incidents::default();
     let groups = [
         (group(GroupKind::Storage, "nfs"), 10),
@@ -364,6 +364,42 @@ fn a_storage_system_explains_what_racks_do_not() {
         })
         .collect();
     assert_eq!(kinds, [GroupKind::Storage; 2]);
+}
+
+#[test]
+fn the_smallest_group_that_has_them_all_names_an_incident() {
+    let kind_of = |groups: &dyn Fn(u32) -> Vec<(Group, u32)>, hosts: u32| {
+        let mut incidents = Incidents::default();
+        let mut found = None;
+        for host in 0..hosts {
+            let incident = incidents.see(TimeMs(1), HostId(host), &groups(host));
+            found = found.or(incident.map(|it| it.group.kind));
+        }
+        found
+    };
+    let cluster = || (group(GroupKind::Cluster, ""), 100);
+    let rack = |host: u32| {
+        let rack = group(GroupKind::Rack, &format!("r{}", host % 5));
+        (rack, 20)
+    };
+    // Hosts of five racks of one pod, which has half of the cluster.
+    let in_pod = |host| vec![cluster(), rack(host), (group(GroupKind::Switch, "p"), 50)];
+    assert_eq!(kind_of(&in_pod, 10), Some(GroupKind::Switch));
+    // Of two pods: nothing but the cluster has them all.
+    let in_pods = |host: u32| {
+        let pod = group(GroupKind::Switch, &format!("p{}", host % 2));
+        vec![cluster(), rack(host), (pod, 50)]
+    };
+    assert_eq!(kind_of(&in_pods, 10), Some(GroupKind::Cluster));
+    // A release of the driver that most hosts have explains nothing before half of them are bad; a rare one does.
+    let driver = |size| {
+        move |host: u32| {
+            let driver = (group(GroupKind::Driver, "580"), size);
+            vec![cluster(), rack(host), driver]
+        }
+    };
+    assert_eq!(kind_of(&driver(60), 10), Some(GroupKind::Cluster));
+    assert_eq!(kind_of(&driver(10), 10), Some(GroupKind::Driver));
 }
 
 #[test]

@@ -24,6 +24,20 @@ words! {
     }
 }
 
+impl Recovery {
+    /// Its number, as NVML's field 230 has it.
+    #[must_use]
+    pub const fn number(self) -> i64 {
+        match self {
+            Self::None => 0,
+            Self::Reset => 1,
+            Self::Reboot => 2,
+            Self::DrainPeers => 3,
+            Self::DrainAndReset => 4,
+        }
+    }
+}
+
 /// Which process an XID names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::health::DAY_MS;
+use crate::health::{DAY_MS, MINUTE_MS};
 use crate::time::TimeMs;
 
 /// A week: the half-life of what speaks against a host.
 const WEEK_MS: u64 = 7 * DAY_MS;
 /// Weeks that count (Meta: 28 days).
 const WEEKS: usize = 4;
+/// Failures within this span are one: what rack and fabric incidents are grouped by, too.
+const TOGETHER_MS: u64 = MINUTE_MS;
 /// Kinds of XIDs that are told apart.
 const CODES_MAX: usize = 32;
 
@@ -31,6 +33,11 @@ struct Week {
 pub struct HostRecord {
     /// Newest last.
     weeks: VecDeque<Week>,
+    /// When a failure was last counted, and one of the infrastructure.
+    #[serde(default)]
+    failed_at: Option<TimeMs>,
+    #[serde(default)]
+    infra_failed_at: Option<TimeMs>,
 }
 
 /// A record summed up at one moment. What comes in thousandths has aged: half of it each week.
@@ -58,11 +65,21 @@ impl HostRecord {
         self.week(now).starts += 1;
     }
 
-    /// A task that ran on it alone failed, and the program is not known to be to blame.
+    /// A task that ran on it alone failed, and the program is not known to be to blame. What fails together counts once: a host
+    /// that is gone takes all with it that ran there.
     pub fn fail(&mut self, now: TimeMs, is_infra: bool) {
+        let is_apart = |last: Option<TimeMs>| last.is_none_or(|at| now.since(at) > TOGETHER_MS);
+        let counts = is_apart(self.failed_at);
+        let counts_as_infra = is_infra && is_apart(self.infra_failed_at);
         let week = self.week(now);
-        week.failures += 1;
-        week.single += u32::from(is_infra);
+        week.failures += u32::from(counts);
+        week.single += u32::from(counts_as_infra);
+        if counts {
+            self.failed_at = Some(now);
+        }
+        if counts_as_infra {
+            self.infra_failed_at = Some(now);
+        }
     }
 
     /// The program was to blame after all.
@@ -80,6 +97,12 @@ impl HostRecord {
     /// It was blocked or repaired.
     pub fn block(&mut self, now: TimeMs) {
         self.week(now).blocks += 1;
+    }
+
+    /// It was blocked with many others.
+    pub fn excuse_block(&mut self, now: TimeMs) {
+        let week = self.week(now);
+        week.blocks = week.blocks.saturating_sub(1);
     }
 
     /// A GPU of it raised an XID that is not the program's.

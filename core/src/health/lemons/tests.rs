@@ -1,7 +1,7 @@
 //! The binomial tail against exact figures, and fleets with and without a lemon.
 
 use super::*;
-use crate::health::DAY_MS;
+use crate::health::{DAY_MS, MINUTE_MS};
 use crate::time::TimeMs;
 
 /// Parts of a billion.
@@ -216,7 +216,7 @@ fn what_speaks_against_a_host_grows_old() {
         record.start(day(0));
     }
     record.fail(day(0), true);
-    record.fail(day(0), false);
+    record.fail(TimeMs(2 * MINUTE_MS), false);
     record.take_back(day(0));
     record.share(day(1), 500);
     record.block(day(8));

@@ -6,6 +6,9 @@ use super::{Condition, Hold, Rule, RuleSet, XidSeverity};
 use crate::health::{Component, Finding, Scope, Severity};
 use crate::time::TimeMs;
 
+/// The rule of all XIDs, which their codes judge.
+const XID: &str = "xid";
+
 /// A block that a set of rules would have put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WouldBlock {
@@ -30,6 +33,11 @@ pub struct DryRun {
     pub findings: usize,
     /// Findings of rules that the new set does not have.
     pub without_rule: usize,
+    /// When the oldest finding that was judged was made; none without any.
+    pub since: Option<TimeMs>,
+    /// Rules of the new set that the history cannot judge, by name: their conditions are others than those by which workers
+    /// told what they found. What such a rule adds or drops says nothing.
+    pub unjudged: Vec<String>,
     /// Blocks by the new set that the old one did not put.
     pub added: Vec<WouldBlock>,
     /// Blocks by the old set that the new one would not have put.
@@ -38,8 +46,8 @@ pub struct DryRun {
     pub kept: usize,
 }
 
-/// Judges a history of findings by two sets of rules. It knows what was found and no more: a new rule's threshold that is
-/// stricter than what a worker ever told shows nothing here.
+/// Judges a history of findings by two sets of rules. It knows what was found and no more: workers tell when a component
+/// crosses a threshold that is in force, and not what they read on either side of it.
 #[must_use]
 pub fn dry_run(old: &RuleSet, new: &RuleSet, findings: &[Finding]) -> DryRun {
     let mut before = blocks(old, findings);
@@ -49,6 +57,8 @@ pub fn dry_run(old: &RuleSet, new: &RuleSet, findings: &[Finding]) -> DryRun {
             .iter()
             .filter(|finding| new.rule(&finding.rule).is_none())
             .count(),
+        since: findings.iter().map(|finding| finding.at).min(),
+        unjudged: unjudged(old, new),
         ..DryRun::default()
     };
     for (key, block) in blocks(new, findings) {
@@ -59,6 +69,21 @@ pub fn dry_run(old: &RuleSet, new: &RuleSet, findings: &[Finding]) -> DryRun {
     }
     result.dropped = before.into_values().collect();
     result
+}
+
+/// Rules of a new set with conditions that were not in force while the history was made. An XID is judged by its code.
+fn unjudged(old: &RuleSet, new: &RuleSet) -> Vec<String> {
+    let conditions = |rule: &Rule| (rule.degraded.when.clone(), rule.fatal.when.clone());
+    let is_other = |rule: &&Rule| {
+        let before = old.rule(&rule.id).map(conditions);
+        before != Some(conditions(rule)) && rule.id != XID
+    };
+    let has_conditions = |rule: &&Rule| {
+        let (degraded, fatal) = (&rule.degraded.when, &rule.fatal.when);
+        !degraded.is_empty() || !fatal.is_empty()
+    };
+    let others = new.rules.iter().filter(has_conditions).filter(is_other);
+    others.map(|rule| rule.id.clone()).collect()
 }
 
 /// All blocks by component and rule.
@@ -93,7 +118,7 @@ fn scope(set: &RuleSet, rule: &Rule, until: &[Finding], finding: &Finding) -> Sc
         return Scope::None;
     }
     let by_code = finding.code.and_then(|code| set.codes.xid(code));
-    if let (true, Some(policy)) = (rule.id == "xid", by_code) {
+    if let (true, Some(policy)) = (rule.id == XID, by_code) {
         let severity = match policy.severity {
             XidSeverity::Fatal => Severity::Fatal,
             XidSeverity::Degraded => Severity::Degraded,

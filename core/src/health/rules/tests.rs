@@ -374,6 +374,38 @@ fn a_dry_run_tells_what_a_new_set_adds_and_drops() {
         (result.kept, result.without_rule, result.findings),
         (1, 1, 5)
     );
+    assert_eq!(result.since, Some(TimeMs(HOUR_MS)));
+    // Workers told what crossed 1, and not how far it went: whether anything crossed 5 nobody knows. What is only enforced from
+    // now on was told.
+    assert_eq!(result.unjudged, ["ecc_unc_volatile"]);
+}
+
+#[test]
+fn a_dry_run_names_what_it_cannot_judge() {
+    let old = shipped();
+    assert_eq!(dry_run(&old, &old, &[]), DryRun::default());
+    let mut new = old.clone();
+    for rule in &mut new.rules {
+        match rule.id.as_str() {
+            // Stricter, sooner, of another metric; codes judge XIDs, and what is done is no condition.
+            "temp_core" => rule.degraded.when[0].value = -10,
+            "nvidia_dstate" => rule.fatal.when[0].hold = Hold::Once,
+            "disk_free" => rule.fatal.when[0].metric = "free_mib".to_owned(),
+            "xid" => rule.fatal.when[0].value = 2,
+            "raid" => rule.fatal.block = Scope::HostAtTaskEnd,
+            _ => {}
+        }
+    }
+    let mut own = new.rules[0].clone();
+    own.id = "zz_own".to_owned();
+    own.fatal.when = vec![Condition::parse("hot >= 1").expect("it is right")];
+    new.rules.push(own);
+    let found = dry_run(&old, &new, &[]);
+    assert_eq!(
+        found.unjudged,
+        ["disk_free", "nvidia_dstate", "temp_core", "zz_own"]
+    );
+    assert_eq!(found.since, None);
 }
 
 #[test]

@@ -11,8 +11,10 @@ use crate::time::TimeMs;
 
 /// XIDs that each ask for something else.
 const XIDS: [u32; 8] = [13, 31, 48, 63, 74, 79, 94, 119];
-/// Rules about hosts: some block, some keep things off as long as they last, one is a site's, one does not exist.
-const HOST_RULES: [&str; 7] = [
+/// Rules about hosts: some block, some keep things off as long as they last, one is summed up by racks, one is a site's, one
+/// does not exist.
+const HOST_RULES: [&str; 8] = [
+    "power_brake",
     "disk_free",
     "fs_readonly",
     "mount_missing",
@@ -21,8 +23,10 @@ const HOST_RULES: [&str; 7] = [
     "check:drawn",
     "nobody",
 ];
-/// Rules about GPUs; most findings are XIDs.
-const GPU_RULES: [&str; 6] = [
+/// Rules about GPUs; many findings are XIDs, and many what a fabric does to many hosts at once.
+const GPU_RULES: [&str; 8] = [
+    "nvlink_down",
+    "nvlink_down",
     "xid",
     "xid",
     "foreign_proc",

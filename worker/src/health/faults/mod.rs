@@ -17,11 +17,21 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 #[derive(goldenscript::Command)]
 enum Command {
-    /// Registers hosts, with eight GPUs each if nothing else is said; their numbers count on from 1.
+    /// Registers hosts, with eight GPUs each if nothing else is said; their numbers count on from 1. They may lie in cells
+    /// (`pod1/rack1`, as deep everywhere) and run a release of the driver.
     Hosts {
         count: u32,
         #[arg(key)]
         gpus: Option<u32>,
+        #[arg(key)]
+        within: Option<String>,
+        #[arg(key)]
+        driver: Option<String>,
+    },
+    /// So many jobs of a user that fail without a word wherever they run, and have two retries each; tells how they went.
+    Storm {
+        count: u32,
+        user: String,
     },
     /// Submits a job; it is placed as the planner wants and runs until it is stopped.
     Run {
@@ -120,7 +130,7 @@ enum Command {
     Unblock {
         place: String,
     },
-    /// Another replica leads.
+    /// Another replica leads, and knows of beats what the replicas remember.
     Lead,
     /// What is known of health.
     Health,
@@ -150,7 +160,16 @@ impl goldenscript::Runner for Faults {
             world.inject();
         }
         match command {
-            Command::Hosts { count, gpus } => world.add_hosts(*count, gpus.unwrap_or(8)),
+            Command::Hosts {
+                count,
+                gpus,
+                within,
+                driver,
+            } => {
+                let (within, driver) = (within.as_deref(), driver.as_deref());
+                world.add_hosts(*count, gpus.unwrap_or(8), (within, driver))?;
+            }
+            Command::Storm { count, user } => return world.storm(*count, user),
             Command::Run {
                 name,
                 user,

@@ -17,11 +17,13 @@ use muster_core::health::book::{Order, WorkStep};
 use muster_core::health::checks::{CheckEnd, Dialect, read};
 use muster_core::health::kernel_log::{BusId, BusMap, Cursor, Scanner, Trust};
 use muster_core::health::{Component, Finding};
-use muster_core::ids::{GpuUuid, HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
+use muster_core::ids::{GpuUuid, HostId, JobId, ReplicaId, Revision, TaskIndex, UnitIndex};
 use muster_core::plan::{Budget, plan};
-use muster_core::reactor::{Input, Reactor};
+use muster_core::reactor::{Contact, Input, Reactor};
 use muster_core::spec::JobSpec;
+use muster_core::state::DRIVER_LABEL;
 use muster_core::testing::{self, Cluster};
+use muster_core::topology::{CellPlace, Topology};
 use muster_core::time::{MonotonicMs, TimeMs};
 use muster_core::timings::Timings;
 use muster_supervisor::clock::LeaseClock;
@@ -43,6 +45,10 @@ pub(super) const USER: u32 = 12;
 const POLL_MS: u64 = 30_000;
 /// What a repair or a check takes.
 const WORK_MS: u64 = 60_000;
+/// Retries of each job of a storm.
+const STORM_RETRIES: u32 = 2;
+/// Looks at a storm until it must be over, half a minute apart.
+const STORM_LOOKS_MAX: u32 = 100;
 /// The first bus of a host's GPUs.
 const FIRST_BUS: u8 = 0x10;
 
@@ -86,6 +92,8 @@ pub(super) struct World {
     clock: Arc<AtomicU64>,
     hosts: BTreeMap<HostId, Watcher>,
     jobs: BTreeMap<String, JobId>,
+    /// In which cells hosts lie.
+    places: Vec<CellPlace>,
     readings: BTreeMap<(HostId, String, Component), Vec<(String, i64)>>,
     working: BTreeMap<(Component, TimeMs), (TimeMs, HostId)>,
     pub(super) outcome: Outcome,
@@ -115,6 +123,7 @@ impl World {
             clock: Arc::default(),
             hosts: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            places: Vec::new(),
             readings: BTreeMap::new(),
             working: BTreeMap::new(),
             outcome: Outcome::Passes,
@@ -176,10 +185,31 @@ impl World {
 
     // What happens to it.
 
-    pub(super) fn add_hosts(&mut self, count: u32, gpus: u32) {
-        for _ in 0..count {
-            let number = u32::try_from(self.hosts.len()).unwrap() + 1;
-            let registration = testing::host(number, gpus);
+    pub(super) fn add_hosts(
+        &mut self,
+        count: u32,
+        gpus: u32,
+        (within, driver): (Option<&str>, Option<&str>),
+    ) -> Result<()> {
+        let first = u32::try_from(self.hosts.len()).unwrap() + 1;
+        let new: Vec<HostRegistration> = (first..first + count)
+            .map(|number| testing::host(number, gpus))
+            .collect();
+        if let Some(cell) = within {
+            let cell: Vec<String> = cell.split('/').map(str::to_owned).collect();
+            let names = new.iter().map(|host| host.name.clone());
+            match self.places.iter_mut().find(|place| place.cell == cell) {
+                Some(place) => place.hosts.extend(names),
+                None => self.places.push(CellPlace {
+                    cell,
+                    hosts: names.collect(),
+                }),
+            }
+            self.lay_out()?;
+        }
+        for (number, mut registration) in (first..).zip(new) {
+            let driver = driver.map(|driver| (DRIVER_LABEL.to_owned(), driver.to_owned()));
+            registration.labels.extend(driver);
             self.apply(&Command::RegisterHost {
                 leader: self.cluster.leader(),
                 registration: Arc::new(registration.clone()),
@@ -187,6 +217,24 @@ impl World {
             let watcher = self.watcher(registration);
             self.hosts.insert(HostId(number), watcher);
         }
+        Ok(())
+    }
+
+    /// Tells the cluster in which cells its hosts lie: in racks, or in racks of pods.
+    fn lay_out(&mut self) -> Result<()> {
+        let depth = self.places.first().map_or(0, |place| place.cell.len());
+        let levels = ["pod", "rack"];
+        let above = levels.iter().skip(levels.len() - depth);
+        let command = Command::SetTopology {
+            request: self.cluster.next_request(),
+            author: "grace".to_owned(),
+            topology: Arc::new(Topology {
+                above: above.map(|level| (*level).to_owned()).collect(),
+                places: self.places.clone(),
+                ..Topology::default()
+            }),
+        };
+        self.require(&command)
     }
 
     fn watcher(&self, registration: HostRegistration) -> Watcher {
@@ -329,6 +377,59 @@ impl World {
         Ok(())
     }
 
+    /// So many jobs of a user, each of which fails at once and without a word wherever it is placed, until none has a retry
+    /// left. How they went, in a line each.
+    pub(super) fn storm(&mut self, count: u32, user: &str) -> Result<String> {
+        for number in 0..count {
+            self.submit(&format!("storm{number}"), |spec| {
+                spec.groups[0].resources.gpus = 1;
+                spec.retry.retries_max = STORM_RETRIES;
+                spec.user = user.to_owned();
+            });
+        }
+        let jobs: Vec<JobId> = { self.jobs.iter() }
+            .filter(|(name, _)| name.starts_with("storm"))
+            .map(|(_, job)| *job)
+            .collect();
+        let mut waits = BTreeSet::new();
+        let mut attempts = 0;
+        for _ in 0..STORM_LOOKS_MAX {
+            self.settle();
+            for job in &jobs {
+                if self.cluster.attempt(*job, UnitIndex(0)).is_none() {
+                    continue;
+                }
+                self.cluster.exit(*job, 0, testing::exit_with(1));
+                self.note_events();
+                attempts += 1;
+                let unit = { self.cluster.state.job(*job) }.and_then(|job| job.unit(UnitIndex(0)));
+                let waits_until = unit.map_or(self.cluster.now, |unit| unit.not_before);
+                let wait_ms = waits_until.since(self.cluster.now);
+                waits.extend((wait_ms > 0).then_some(wait_ms));
+            }
+            let is_over = |job: &JobId| {
+                let job = self.cluster.state.job(*job);
+                job.is_none_or(|job| job.phase.is_terminal())
+            };
+            if jobs.iter().all(is_over) {
+                break;
+            }
+            self.wait(POLL_MS);
+        }
+        let count_of = |part: &str| {
+            let lines = self.happened.iter();
+            lines.filter(|(_, line)| line.contains(part)).count()
+        };
+        let waits: Vec<String> = waits.into_iter().map(spoken).collect();
+        let mut told = format!("{} jobs failed {attempts} times\n", jobs.len());
+        let _ = writeln!(told, "waits between: {}", waits.join(", "));
+        for part in ["blocked(auto) by", "refused", "breaker"] {
+            let _ = writeln!(told, "{part}: {} times", count_of(part));
+        }
+        self.shown = self.happened.len();
+        Ok(told)
+    }
+
     pub(super) fn save(&mut self, name: &str) -> Result<()> {
         let job = *self.jobs.get(name).ok_or("no such job")?;
         let attempt = self
@@ -418,14 +519,24 @@ impl World {
         self.require(&command)
     }
 
-    /// A new leader that remembers nothing but the state.
+    /// A new leader, which inherits when each host was last heard (ADR 0002).
     pub(super) fn lead_anew(&mut self) {
+        let known = self.reactor.contacts();
+        let known = known.map(|(host, contact)| {
+            let desired_revision = Revision::default();
+            let contact = Contact {
+                desired_revision,
+                ..*contact
+            };
+            (host, contact)
+        });
+        let known: BTreeMap<HostId, Contact> = known.collect();
         self.apply(&Command::LeaderBegan {
             replica: ReplicaId(2),
         });
         let epoch = self.cluster.leader();
         let now = self.now();
-        self.reactor = Reactor::new(epoch, Timings::default(), now, BTreeMap::new());
+        self.reactor = Reactor::new(epoch, Timings::default(), now, known);
         self.wake_at = None;
         self.beat();
     }

@@ -1,14 +1,14 @@
 //! What lines of the kernel's log mean.
 
 use muster_core::health::evaluate::{Judged, Seen as Pair, judge_sxid, judge_xid};
-use muster_core::health::kernel_log::{Event, HostSign, Sxid, Xid};
-use muster_core::health::rules::Blame;
+use muster_core::health::kernel_log::{Event, HostSign, Recovery, Sxid, Xid};
+use muster_core::health::rules::{Blame, XidSeverity};
 use muster_core::health::{Component, ComponentKind, Finding, Severity, raw_evidence};
 use muster_core::ids::GpuUuid;
 use muster_supervisor::clock::wall_clock;
 
 use super::Judge;
-use crate::health::{Sample, THIS_HOST, adapters};
+use crate::health::{RECOVERY_RULES, Sample, THIS_HOST, adapters};
 use crate::metrics;
 
 /// The rule of all XIDs.
@@ -47,6 +47,11 @@ impl Judge {
         if judged.severity >= Severity::Degraded {
             self.against.note_xid(gpu, (self.clock)());
         }
+        let is_verdict = policy.is_some_and(|policy| policy.severity == XidSeverity::Text);
+        if let (true, Some(recovery)) = (is_verdict, xid.recovery) {
+            self.recovery(gpu, recovery, evidence);
+            return;
+        }
         let component = Component::Gpu(gpu);
         let cluster = xid.place.map(|place| (place.gpc, place.tpc));
         self.code((Some(gpu), xid.code), &judged, (XID, POLICY), |finding| {
@@ -58,6 +63,16 @@ impl Judge {
                 ..finding
             }
         });
+    }
+
+    /// What the driver says would bring a GPU back. A severity cannot tell a reset from a reboot: the rules of the same word of
+    /// NVML can, and whoever of both comes second says nothing new.
+    fn recovery(&mut self, gpu: GpuUuid, recovery: Recovery, evidence: &str) {
+        for rule in RECOVERY_RULES {
+            let metrics = [("action", recovery.number())];
+            let sample = Sample::new(rule, Component::Gpu(gpu), &metrics);
+            self.sample_said(&sample, Some(evidence));
+        }
     }
 
     fn sxid(&mut self, sxid: &Sxid, evidence: &str) {

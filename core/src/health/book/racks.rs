@@ -1,0 +1,100 @@
+//! What hosts say one by one of what they share: a rule about racks holds of a rack once it holds of enough of its hosts.
+
+use super::{Book, Effect};
+use crate::health::component::Held;
+use crate::health::guard_rails::{Group, GroupKind, Incident};
+use crate::health::rules::{Mode, Rule};
+use crate::health::{Action, Component, Finding, Hold, Severity};
+use crate::ids::HostId;
+
+/// A rack.
+#[derive(Clone, Copy, Debug)]
+pub struct Rack<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its hosts.
+    pub hosts: &'a [HostId],
+}
+
+impl Book {
+    /// A host has said whether a rule about racks holds of it. Once it holds of so many of the rack as the rule's fatal side
+    /// counts, that side's actions are the rack's, and no strike is any host's.
+    pub fn sum_up(
+        &mut self,
+        rule: &Rule,
+        (host, finding): (HostId, &Finding),
+        rack: Rack<'_>,
+    ) -> Vec<Effect> {
+        let key = (rule.id.clone(), host);
+        if finding.severity >= Severity::Degraded {
+            self.of_racks.insert(key);
+        } else if finding.severity == Severity::Healthy {
+            self.of_racks.remove(&key);
+        }
+        let holds_of = |host: &&HostId| self.of_racks.contains(&(rule.id.clone(), **host));
+        let struck = rack.hosts.iter().filter(holds_of).copied().collect();
+        let incident = Incident {
+            group: Group {
+                kind: GroupKind::Rack,
+                name: rack.name.to_owned(),
+            },
+            since: finding.at,
+            until: finding.at,
+            hosts: struck,
+        };
+        let count = i64::try_from(incident.hosts.len()).unwrap_or(i64::MAX);
+        let mut fatal = rule.fatal.when.iter();
+        let is_fatal = fatal.any(|it| it.operator.holds(count, it.value));
+        if is_fatal && rule.mode == Mode::Enforce {
+            self.rack_struck(rule, incident, rack)
+        } else {
+            self.rack_let_go(rule, rack)
+        }
+    }
+
+    /// Nothing new is placed in the rack, if the rule says so; people are told when it begins.
+    fn rack_struck(&mut self, rule: &Rule, incident: Incident, rack: Rack<'_>) -> Vec<Effect> {
+        let actions = &rule.fatal.actions;
+        let what = match () {
+            () if actions.contains(&Action::NoNewTask) => Some(Hold::Everything),
+            () if actions.contains(&Action::NoGang) => Some(Hold::Gangs),
+            () => None,
+        };
+        let is_known = rack.hosts.iter().any(|host| {
+            let condition = self.condition(&Component::Host(*host));
+            condition.is_some_and(|it| it.holds.iter().any(|held| held.rule == rule.id))
+        });
+        let count = incident.hosts.len();
+        let evidence = format!("{}: {count} hosts of rack {}", rule.id, rack.name);
+        let mut effects = Vec::new();
+        if !is_known {
+            let alerts = actions.contains(&Action::Alert);
+            let of_rack = Component::Rack(rack.name.to_owned());
+            let alert = alerts.then(|| Effect::Alert(of_rack, evidence.clone()));
+            effects.extend([Effect::Incident(incident.clone())].into_iter().chain(alert));
+        }
+        for host in rack.hosts {
+            let held = what.map(|what| Held {
+                rule: rule.id.clone(),
+                what,
+                evidence: evidence.clone(),
+                since: incident.since,
+            });
+            let component = Component::Host(*host);
+            effects.extend(held.and_then(|held| self.keep_off(&component, held)));
+        }
+        effects
+    }
+
+    fn rack_let_go(&mut self, rule: &Rule, rack: Rack<'_>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for host in rack.hosts {
+            let component = Component::Host(*host);
+            let condition = self.conditions.get_mut(&component);
+            if condition.is_some_and(|condition| condition.let_go(&rule.id)) {
+                effects.push(Effect::Held(component));
+            }
+        }
+        effects
+    }
+}
