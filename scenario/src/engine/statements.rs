@@ -334,6 +334,7 @@ impl Driver {
             request,
             target,
             block,
+            spares_last: false,
         })
         .map(|_| ())
     }
