@@ -140,6 +140,7 @@ fn help(error: &ClientError) -> Option<String> {
 fn refused(refusal: &Refusal) -> Option<&'static str> {
     Some(match refusal.reason.as_str() {
         "UNKNOWN_JOB" => "`muster job list` shows the jobs that the cluster remembers",
+        "LAST_HOST" => "--force blocks it all the same; --dry-run shows what that hits",
         "UNKNOWN_HOST" => "`muster host list` shows the hosts",
         "UNKNOWN_GPU" => "`muster gpu list` shows the GPUs",
         "UNKNOWN_QUEUE" => "`muster queue list` shows the queues, `muster queue set` makes one",

@@ -12,7 +12,8 @@ impl Client {
     /// An empty `request_id` is filled in.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `UNKNOWN_HOST`, `UNKNOWN_GPU` or `INVALID_REQUEST`.
+    /// [`ClientError::Refused`] with reason `UNKNOWN_HOST`, `UNKNOWN_GPU`, `INVALID_REQUEST`, or `LAST_HOST` if no other host of the
+    /// pool takes work and the block is not forced.
     pub async fn block(
         &self,
         mut request: v1::BlockRequest,

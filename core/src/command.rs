@@ -160,6 +160,8 @@ pub enum Command {
         target: BlockTarget,
         /// Why, by whom, until when.
         block: Block,
+        /// Whether it is refused if no other host of the pool takes work.
+        spares_last: bool,
     },
     /// Lets a host or GPU back in.
     Unblock {

@@ -173,6 +173,16 @@ pub enum Rejection {
     /// There is no block to take away.
     #[error("{0} is not blocked")]
     NotBlocked(String),
+    /// Its pool would be without a host.
+    #[error(
+        "host `{host}` is the last of pool `{pool}` that takes work; give the pool another host, or force it"
+    )]
+    LastHost {
+        /// Which host.
+        host: String,
+        /// Which pool.
+        pool: String,
+    },
     /// Nothing to cancel.
     #[error("no block of {0} is planned")]
     NothingPlanned(String),

@@ -109,6 +109,7 @@ fn block(cluster: &mut Cluster, host: u32, gpu: u32) {
             drain_deadline: None,
             planned: None,
         },
+        spares_last: false,
     });
 }
 

@@ -132,6 +132,7 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(frozen_version("register_host_with_learnt_cells"), 3);
     assert_eq!(written(&samples::learnt::state())[8], 3);
     for name in [
+        "block_host_unless_last",
         "submit_job_with_container",
         "submit_job_with_execution",
         "submit_job_with_lifecycle",

@@ -333,21 +333,51 @@ async fn a_stopped_leader_hands_over_and_keeps_its_word() {
     assert_ne!(group.leader().await, leader);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_host_takes_no_work_and_the_job_knows_why_it_waits() {
-    let group = Group::start().await;
-    let _worker = worker_of(&group, 1).await;
-    let follower = group.follower().await;
-    let client = group.client(follower);
-    let block = v1::BlockRequest {
+/// The block of the only host that there is.
+fn block_of_only_host(force: bool) -> v1::BlockRequest {
+    v1::BlockRequest {
         request_id: "block".to_owned(),
         target: Some(v1::BlockTarget {
             target: Some(v1::block_target::Target::Host("node1".to_owned())),
         }),
         reason: "noisy fan".to_owned(),
         author: "ada".to_owned(),
+        force,
         ..v1::BlockRequest::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_host_of_a_pool_is_blocked_by_force_alone() {
+    let group = Group::start().await;
+    let _worker = worker_of(&group, 1).await;
+    let client = group.client(group.follower().await);
+    let dry_run = v1::BlockRequest {
+        dry_run: true,
+        ..block_of_only_host(false)
     };
+    let looked = client.admin().block(dry_run).await.unwrap().into_inner();
+    let impact = looked.impact.unwrap();
+    assert!(impact.takes_last);
+    assert_eq!((impact.pool_hosts_left, impact.pool_gpus_left), (0, 0));
+    let block = block_of_only_host(false);
+    let refused = client.admin().block(block).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(
+        refused.message().contains("is the last of pool"),
+        "{refused}"
+    );
+    let forced = client.admin().block(block_of_only_host(true)).await;
+    assert!(forced.unwrap().into_inner().impact.unwrap().takes_last);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_host_takes_no_work_and_the_job_knows_why_it_waits() {
+    let group = Group::start().await;
+    let _worker = worker_of(&group, 1).await;
+    let follower = group.follower().await;
+    let client = group.client(follower);
+    let block = block_of_only_host(true);
     let blocked = client.admin().block(block).await.unwrap().into_inner();
     assert_eq!(blocked.impact.unwrap().gpus, 8);
     let submitted = client.submit(REQUEST, job("waits", 1)).await.unwrap();

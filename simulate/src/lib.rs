@@ -23,4 +23,4 @@ pub use measure::{JobEnd, JobRecord, SizeBucket};
 pub use policy::{Policy, UnknownPolicy};
 pub use rules::{Rules, TimeLimits, Told};
 pub use scenario::{LOAD_MAX, LOAD_MIN, LeftOut, Scenario, Settings};
-pub use world::{HealthCounts, Outcome, Progress, SimulateError, simulate};
+pub use world::{HealthCounts, HealthyOut, Outcome, Progress, SimulateError, simulate};

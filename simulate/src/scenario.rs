@@ -98,6 +98,8 @@ pub struct Scenario {
     pub(crate) illnesses: Vec<Illness>,
     /// Whether and how the engine looks after its hosts.
     pub(crate) care: Option<Care>,
+    /// Which of all possible courses illnesses take: the salt of everything that is left to luck.
+    pub(crate) luck: u64,
     /// Jobs whose duration the trace does not say; they are not simulated, unless nothing ends anyway.
     pub without_duration: LeftOut,
     /// Jobs that asked for a share of a GPU and get a whole one.
@@ -150,6 +152,7 @@ impl Scenario {
             settings,
             illnesses: Vec::new(),
             care: None,
+            luck: 0,
             without_duration,
             shares_rounded_up: shares_rounded_up as u64,
         }
@@ -175,6 +178,14 @@ impl Scenario {
     pub fn in_care(mut self, outages: &[Outage], care: Care) -> Self {
         self.illnesses = Illness::of(outages, &self.cluster);
         self.care = Some(care);
+        self
+    }
+
+    /// The same illnesses with other luck: when a task dies of what harms now and then, and whether a check finds what nothing
+    /// tells of.
+    #[must_use]
+    pub const fn with_luck(mut self, luck: u64) -> Self {
+        self.luck = luck;
         self
     }
 

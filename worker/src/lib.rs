@@ -24,6 +24,7 @@ mod driver;
 mod error;
 mod exec;
 pub mod gpu;
+mod gpu_use;
 mod health;
 pub mod identity;
 mod inbox;

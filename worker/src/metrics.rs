@@ -5,6 +5,9 @@ use std::time::Duration;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use muster_core::command::{Exit, GpuDescription};
 use muster_core::health::Severity;
+use muster_core::ids::JobId;
+
+use crate::gpu_use::GpuState;
 
 const RUNNING: &str = "muster_worker_tasks_running";
 const STARTS: &str = "muster_worker_task_starts_total";
@@ -15,6 +18,8 @@ const ROUND_TRIP: &str = "muster_worker_beat_round_trip_seconds";
 const BEAT_INTERVAL: &str = "muster_worker_beat_interval_seconds";
 const LEASE: &str = "muster_worker_lease_remaining_seconds_min";
 const FAULTED: &str = "muster_worker_gpus_faulted";
+const GPU_STATE: &str = "muster_worker_gpu_state";
+const GPU_JOB: &str = "muster_worker_gpu_job_id";
 const HELPERS_REPLACED: &str = "muster_worker_gpu_helpers_replaced_total";
 const SESSION: &str = "muster_worker_session_open";
 const REMOVALS: &str = "muster_worker_checkpoint_removals_total";
@@ -54,6 +59,8 @@ pub(crate) fn describe() {
     );
     describe_gauge!(LEASE, "until the first supervisor kills its task by itself");
     describe_gauge!(FAULTED, "GPUs of this host that are unfit");
+    describe_gauge!(GPU_STATE, "1 for the state that a GPU is in, by its UUID");
+    describe_gauge!(GPU_JOB, "id of the job that has a GPU, 0 if none has");
     describe_counter!(
         HELPERS_REPLACED,
         "processes that asked the GPUs' driver and were followed by another one"
@@ -208,14 +215,20 @@ pub(crate) fn gpu_helper_replaced() {
     counter!(HELPERS_REPLACED).increment(1);
 }
 
-/// A reading of a GPU, under the name and with the labels of NVIDIA's exporter.
-pub(crate) fn gpu_gauge(name: String, gpu: &GpuDescription, value: f64) {
-    let labels = [
-        ("gpu", gpu.index.to_string()),
-        ("UUID", gpu.uuid.to_string()),
-        ("modelName", gpu.model.clone()),
-    ];
-    gauge!(name, &labels).set(value);
+/// Who uses a GPU. A job's id is a value and no label: it can be joined by the GPU, and no series stays behind when it ends.
+pub(crate) fn gpu_use(gpu: &GpuDescription, state: GpuState, job: Option<JobId>) {
+    let (uuid, index) = (gpu.uuid.to_string(), gpu.index.to_string());
+    for known in GpuState::ALL {
+        let labels = [
+            ("UUID", uuid.clone()),
+            ("gpu", index.clone()),
+            ("state", known.word().to_owned()),
+        ];
+        gauge!(GPU_STATE, &labels).set(if known == state { 1.0 } else { 0.0 });
+    }
+    // Ids are revisions of the log: far below 2^53.
+    let id = job.map_or(0.0, |job| job.get() as f64);
+    gauge!(GPU_JOB, "UUID" => uuid, "gpu" => index).set(id);
 }
 
 /// What is true now.

@@ -24,6 +24,7 @@ use crate::gpu::{
     FaultMemory, GpuBackend, GpuError, GpuMonitor, GpuSensors, HandOver, HelpedBackend,
     HelperProgram, SimulatedBackend, Timeline,
 };
+use crate::gpu_use::GpuUse;
 use crate::health;
 use crate::identity::{DataDirectory, Machine};
 use crate::inbox::inbox;
@@ -98,6 +99,7 @@ pub async fn run(
         execs: Execs::new(runner.clone(), data.tasks()),
         runner,
         executor: handle,
+        gpu_use: GpuUse::new(monitor.inventory(), config.health.job_mapping),
         gpus: monitor,
         health: Health::new(desk),
         newest,
@@ -154,6 +156,7 @@ fn place(
     config: &WorkerConfig,
 ) -> health::Place {
     health::Place {
+        host: host.name.clone(),
         data: data.path().to_owned(),
         boot_id: host.boot_id.clone(),
         rebooted: data.rebooted(),

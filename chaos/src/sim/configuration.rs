@@ -224,5 +224,6 @@ pub(super) fn draw_maintenance(
         request,
         target,
         block,
+        spares_last: false,
     })
 }

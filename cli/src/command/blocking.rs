@@ -10,9 +10,12 @@ use muster_proto::v1;
 use crate::connection::current_user;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Format, Screen, render_documents};
+use crate::output::{Format, Screen, render_documents, span};
 use crate::parse;
 use crate::view::ImpactView;
+
+/// How long tasks get to leave if nothing else is said: time for a checkpoint of many GPUs.
+const DRAIN_DEADLINE_DEFAULT: Duration = Duration::from_secs(300);
 
 /// Options of every block.
 #[derive(Clone, Debug, Args)]
@@ -31,10 +34,33 @@ pub(crate) struct BlockOptions {
     dry_run: bool,
 }
 
-/// Options of a block that may be planned ahead.
+/// Options of a block that may move away what runs there.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct PlanOptions {
-    /// Plan the block for later: at an instant (2026-11-30T06:00:00Z), or in so long (3d); --expires and --grace count from then
+pub(crate) struct DrainOptions {
+    /// Move away what runs there: tasks are asked to save their work and leave, and go on elsewhere
+    #[arg(long)]
+    drain: bool,
+    /// With --drain: time that tasks get for that; then they are killed [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "drain")]
+    deadline: Option<Duration>,
+}
+
+impl DrainOptions {
+    /// How long tasks get to leave; none if they may stay.
+    pub(crate) fn grace(self) -> Option<Duration> {
+        self.drain
+            .then(|| self.deadline.unwrap_or(DRAIN_DEADLINE_DEFAULT))
+    }
+}
+
+/// Options of a block of hosts.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct HostOptions {
+    /// Block the host although no other one of its pool takes work
+    #[arg(long, conflicts_with = "at")]
+    force: bool,
+    /// Plan the block for later: at an instant (2026-11-30T06:00:00Z), or in so long (3d); --expires and the time to leave count
+    /// from then
     #[arg(long, value_name = "WHEN", value_parser = parse::coming)]
     at: Option<u64>,
     /// With --at: place nothing more there for so long before, but what its run time limit ends in time [default: 1h]
@@ -47,11 +73,11 @@ pub(crate) struct PlanOptions {
 pub(crate) struct Terms {
     /// How long tasks get to leave; they may stay if none.
     pub(crate) drain: Option<Duration>,
-    /// When it is put, if not now.
-    pub(crate) plan: Option<PlanOptions>,
+    /// What is said of hosts only: when it is put, if not now, and whether it may be the last one.
+    pub(crate) host: Option<HostOptions>,
 }
 
-impl PlanOptions {
+impl HostOptions {
     /// Whether the block is for later.
     pub(crate) const fn is_for_later(&self) -> bool {
         self.at.is_some()
@@ -80,6 +106,11 @@ impl Target {
         Self::new(uuid, target)
     }
 
+    /// Whether it is a host.
+    pub(crate) const fn is_host(&self) -> bool {
+        matches!(self.wire.target, Some(v1::block_target::Target::Host(_)))
+    }
+
     fn new(name: String, target: v1::block_target::Target) -> Self {
         let wire = v1::BlockTarget {
             target: Some(target),
@@ -104,6 +135,7 @@ impl BlockOptions {
         targets: &[Target],
         terms: Terms,
     ) -> Result<Exit, Failure> {
+        self.check(terms)?;
         let mut impacts = Vec::new();
         let mut failed = false;
         for target in targets {
@@ -112,7 +144,11 @@ impl BlockOptions {
             match client.block(request).await {
                 Ok(answer) => {
                     let asked = (self.dry_run, begins_at_ms);
-                    impacts.push(ImpactView::new(&target.name, asked, answer));
+                    impacts.push(ImpactView::new(
+                        (&target.name, target.is_host()),
+                        asked,
+                        answer,
+                    ));
                 }
                 Err(error) => {
                     failed = true;
@@ -124,9 +160,25 @@ impl BlockOptions {
         Ok(if failed { Exit::Error } else { Exit::Ok })
     }
 
+    /// Refuses what contradicts itself.
+    fn check(&self, terms: Terms) -> Result<(), Failure> {
+        if let (Some(expires), Some(grace)) = (self.expires, terms.drain)
+            && expires < grace
+        {
+            let problem = format!(
+                "the block would end after {} (--expires), before what runs there had to leave, after {}",
+                span(milliseconds(expires)),
+                span(milliseconds(grace))
+            );
+            let help = "let it last longer, or give less time to leave";
+            return Err(Failure::usage(problem).help(help));
+        }
+        Ok(())
+    }
+
     fn request(&self, target: &Target, terms: Terms) -> v1::BlockRequest {
-        let begins_at_ms = terms.plan.and_then(|plan| plan.at);
-        let notice = terms.plan.and_then(|plan| plan.notice);
+        let begins_at_ms = terms.host.and_then(|host| host.at);
+        let notice = terms.host.and_then(|host| host.notice);
         let now_ms = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
         let from_ms = begins_at_ms.unwrap_or(now_ms);
         let deadline = |span| from_ms.saturating_add(milliseconds(span));
@@ -141,6 +193,7 @@ impl BlockOptions {
             dry_run: self.dry_run,
             begins_at_ms,
             notice_ms: notice.map(milliseconds),
+            force: terms.host.is_some_and(|host| host.force),
         }
     }
 }

@@ -7,9 +7,9 @@ use muster_client::Client;
 use muster_core::ids::GpuUuid;
 use muster_proto::v1;
 
-use super::blocking::{self, BlockOptions, Target, Terms};
+use super::blocking::{self, BlockOptions, DrainOptions, Target, Terms};
 use super::gpu_check::Check;
-use super::listing::{check_hosts, show};
+use super::listing::{StandingFilter, check_hosts, show};
 use crate::connection::{Freshness, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ use crate::view::GpuView;
 pub(crate) enum Verb {
     /// Show GPUs
     List(List),
-    /// Take GPUs out of placement; what runs there goes on
+    /// Take GPUs out of placement; what runs there goes on, or leaves with --drain
     Block(Block),
     /// Let GPUs back in
     Unblock(Unblock),
@@ -47,6 +47,8 @@ pub(crate) struct List {
     /// Only GPUs that are blocked or faulted, by themselves or with their host
     #[arg(long)]
     out: bool,
+    #[command(flatten)]
+    standing: StandingFilter,
     /// Show the list again whenever something changes
     #[arg(short, long)]
     watch: bool,
@@ -62,6 +64,8 @@ pub(crate) struct Block {
     gpus: Vec<String>,
     #[command(flatten)]
     options: BlockOptions,
+    #[command(flatten)]
+    drain: DrainOptions,
 }
 
 /// `muster gpu unblock`
@@ -91,6 +95,8 @@ impl List {
             model: self.model,
             free_only: self.free,
             out_only: self.out,
+            phases: self.standing.phases(),
+            kept_off_only: self.standing.kept_off,
             consistency: self.freshness.consistency().into(),
             ..v1::ListGpusRequest::default()
         };
@@ -114,7 +120,10 @@ impl Block {
         let client = options.connect().await?;
         let targets = resolve(&client, wanted).await?;
         let screen = options.screen();
-        let terms = Terms::default();
+        let terms = Terms {
+            drain: self.drain.grace(),
+            ..Terms::default()
+        };
         self.options.block(&client, &screen, &targets, terms).await
     }
 }

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
 use muster_proto::v1;
 
-use super::blocking::{self, BlockOptions, PlanOptions, Target, Terms};
-use super::listing::{check_hosts, show};
+use super::blocking::{self, BlockOptions, DrainOptions, HostOptions, Target, Terms};
+use super::listing::{StandingFilter, check_hosts, show};
 use crate::connection::{Freshness, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ pub(crate) enum Verb {
     List(List),
     /// Show where hosts lie in the tree of cells, and who says so
     Cells(Cells),
-    /// Take hosts out of placement; what runs there goes on
+    /// Take hosts out of placement; what runs there goes on, or leaves with --drain
     Block(Block),
     /// Let hosts back in
     Unblock(Unblock),
@@ -41,6 +41,8 @@ pub(crate) struct List {
     /// Only blocked hosts
     #[arg(long)]
     blocked: bool,
+    #[command(flatten)]
+    standing: StandingFilter,
     /// Show the list again whenever something changes
     #[arg(short, long)]
     watch: bool,
@@ -77,7 +79,9 @@ pub(crate) struct Block {
     #[command(flatten)]
     options: BlockOptions,
     #[command(flatten)]
-    plan: PlanOptions,
+    drain: DrainOptions,
+    #[command(flatten)]
+    host: HostOptions,
 }
 
 /// `muster host unblock`
@@ -98,12 +102,12 @@ pub(crate) struct Drain {
     #[arg(required = true)]
     hosts: Vec<String>,
     /// Time that tasks get to save their work and leave; then they are killed
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, default_value = "5m")]
+    #[arg(long, visible_alias = "deadline", value_name = "DURATION", value_parser = parse::duration, default_value = "5m")]
     grace: Duration,
     #[command(flatten)]
     options: BlockOptions,
     #[command(flatten)]
-    plan: PlanOptions,
+    host: HostOptions,
     /// Wait until nothing runs there any more
     #[arg(long)]
     wait: bool,
@@ -135,6 +139,8 @@ impl List {
                 .map(|health| health.wire().into())
                 .collect(),
             blocked_only: self.blocked,
+            phases: self.standing.phases(),
+            kept_off_only: self.standing.kept_off,
             consistency: self.freshness.consistency().into(),
             ..v1::ListHostsRequest::default()
         };
@@ -190,8 +196,8 @@ impl Block {
         let client = options.connect().await?;
         let screen = options.screen();
         let terms = Terms {
-            plan: Some(self.plan),
-            ..Terms::default()
+            drain: self.drain.grace(),
+            host: Some(self.host),
         };
         self.options.block(&client, &screen, &targets, terms).await
     }
@@ -211,13 +217,13 @@ impl Drain {
         let targets = targets(&self.hosts)?;
         let client = options.connect().await?;
         let screen = options.screen();
-        if self.wait && self.plan.is_for_later() {
+        if self.wait && self.host.is_for_later() {
             let problem = "--wait is for a drain that begins now, not --at another time";
             return Err(Failure::usage(problem));
         }
         let terms = Terms {
             drain: Some(self.grace),
-            plan: Some(self.plan),
+            host: Some(self.host),
         };
         let exit = self
             .options

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
+use muster_core::health::component::Phase;
 use muster_core::ids::Revision;
 use muster_proto::v1;
 
@@ -15,6 +17,61 @@ use crate::output::{Row, Screen, render_rows};
 const SETTLE: Duration = Duration::from_millis(200);
 /// A picture is never older than this, even if nothing changes: it shows relative times.
 const REFRESH: Duration = Duration::from_secs(10);
+
+/// Which hosts or GPUs a list shows, by where they stand.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StandingFilter {
+    /// Only what stands in this phase by the cluster's decision; may be repeated
+    #[arg(long, value_enum)]
+    phase: Vec<PhaseWord>,
+    /// Only what rules keep something off, such as gangs
+    #[arg(long)]
+    pub(crate) kept_off: bool,
+}
+
+/// Where a host or GPU stands, whoever put it there.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PhaseWord {
+    /// In use
+    Healthy,
+    /// In use, and watched
+    Suspect,
+    /// Nothing new is placed; what runs there is to leave, or may end
+    Draining,
+    /// Out of placement, by a rule or by an admin
+    Blocked,
+    /// Being reset, rebooted or worked on
+    Repairing,
+    /// Waits for an active check to pass
+    Checking,
+    /// Takes only work that can be lost
+    Probation,
+    /// Goes back to its vendor
+    Rma,
+}
+
+impl StandingFilter {
+    /// The phases' words on the wire.
+    pub(crate) fn phases(&self) -> Vec<String> {
+        let phases = self.phase.iter().flat_map(|word| word.phases());
+        phases.map(|phase| phase.word().to_owned()).collect()
+    }
+}
+
+impl PhaseWord {
+    const fn phases(self) -> &'static [Phase] {
+        match self {
+            Self::Healthy => &[Phase::Healthy],
+            Self::Suspect => &[Phase::Suspect],
+            Self::Draining => &[Phase::Draining, Phase::DrainingAdmin],
+            Self::Blocked => &[Phase::Blocked, Phase::BlockedAdmin],
+            Self::Repairing => &[Phase::Repairing],
+            Self::Checking => &[Phase::Checking],
+            Self::Probation => &[Phase::Probation],
+            Self::Rma => &[Phase::Rma],
+        }
+    }
+}
 
 /// Tells which of the named hosts do not exist; gives how a command that lists the others ends.
 pub(crate) async fn check_hosts(

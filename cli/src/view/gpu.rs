@@ -5,6 +5,7 @@ use muster_proto::v1;
 use serde::Serialize;
 
 use super::block::BlockView;
+use super::health_standing::HealthStandingView;
 use crate::output::{Cell, Column, Row, Tone, ago, instant};
 use crate::parse::format_mib;
 
@@ -20,6 +21,8 @@ pub(crate) struct GpuView {
     state: &'static str,
     fault: Option<FaultView>,
     health_since: String,
+    #[serde(flatten)]
+    standing: HealthStandingView,
     block: Option<BlockView>,
     holder: Option<HolderView>,
     #[serde(skip)]
@@ -64,6 +67,7 @@ impl From<v1::Gpu> for GpuView {
                 detail: fault.detail,
             }),
             health_since: instant(gpu.health_since_ms),
+            standing: HealthStandingView::new(gpu.health_phase, gpu.health_rule, gpu.kept_off),
             block: gpu.block.map(BlockView::from),
             holder: gpu.holder.map(|holder| HolderView {
                 job: holder.job_id,
@@ -89,7 +93,8 @@ impl GpuView {
         let fault = self.fault.as_ref();
         let fault = fault.map(|fault| format!("{}: {}", fault.signal, fault.detail));
         let block = self.block.as_ref().map(|block| block.text(now));
-        let reasons: Vec<String> = fault.into_iter().chain(block).collect();
+        let stands = self.standing.reasons();
+        let reasons: Vec<String> = fault.into_iter().chain(block).chain(stands).collect();
         reasons.join("; ")
     }
 }
@@ -100,6 +105,7 @@ impl Row for GpuView {
         Column::new("INDEX"),
         Column::new("MODEL"),
         Column::new("STATE"),
+        Column::new("HEALTH"),
         Column::new("JOB"),
         Column::wide("TASK"),
         Column::new("UUID"),
@@ -116,6 +122,7 @@ impl Row for GpuView {
             self.index.to_string().into(),
             (*self.model).into(),
             Cell::toned(self.state, self.tone()),
+            self.standing.cell(),
             holder(|holder| holder.job.to_string())
                 .unwrap_or_default()
                 .into(),

@@ -30,10 +30,10 @@ pub(crate) struct ComponentView {
 
 /// What a rule keeps off a component.
 #[derive(Clone, Debug, Serialize)]
-struct KeptOffView {
-    rule: String,
-    what: String,
-    evidence: String,
+pub(super) struct KeptOffView {
+    pub(super) rule: String,
+    pub(super) what: String,
+    pub(super) evidence: String,
     since: String,
 }
 

@@ -7,6 +7,7 @@ use muster_proto::v1;
 use serde::Serialize;
 
 use super::block::BlockView;
+use super::health_standing::HealthStandingView;
 use super::host_cells::HostCellsView;
 use super::word::{ONE_WAY, silence_cause, word};
 use crate::output::{Cell, Column, Row, Tone, ago, instant};
@@ -22,6 +23,8 @@ pub(crate) struct HostView {
     health: String,
     health_since: String,
     silence_cause: Option<&'static str>,
+    #[serde(flatten)]
+    standing: HealthStandingView,
     block: Option<BlockView>,
     planned: Option<BlockView>,
     gpus: GpuCountsView,
@@ -69,6 +72,7 @@ impl From<v1::Host> for HostView {
             id: host.id,
             address: host.address,
             health_since: instant(host.health_since_ms),
+            standing: HealthStandingView::new(host.health_phase, host.health_rule, host.kept_off),
             block: host.block.map(BlockView::from),
             planned: host.planned.map(BlockView::from),
             gpus,
@@ -149,6 +153,7 @@ impl Row for HostView {
     const COLUMNS: &'static [Column] = &[
         Column::new("NAME"),
         Column::new("STATE"),
+        Column::new("HEALTH"),
         Column::new("GPUS"),
         Column::new("FREE"),
         Column::new("TASKS"),
@@ -169,14 +174,17 @@ impl Row for HostView {
         let faulted = (faulted > 0).then(|| format!("{faulted} GPUs faulted"));
         let planned = self.planned.as_ref().map(|block| block.text_of_plan(now));
         let one_way = self.one_way.then(|| ONE_WAY.to_owned());
+        let stands = self.standing.reasons();
         let reasons: Vec<String> = { one_way.into_iter() }
             .chain(block.or(faulted))
+            .chain(stands)
             .chain(planned)
             .collect();
         let reason = reasons.join("; ");
         vec![
             (*self.name).into(),
             Cell::toned(self.state, self.tone()),
+            self.standing.cell(),
             self.gpus.total.to_string().into(),
             self.gpus.free.to_string().into(),
             self.tasks.to_string().into(),

@@ -17,6 +17,12 @@ pub(crate) struct ImpactView {
     gpus_free: u32,
     jobs_total: u32,
     jobs: Vec<ImpactedJobView>,
+    pool: String,
+    pool_hosts_left: u32,
+    pool_gpus_left: u32,
+    takes_last: bool,
+    #[serde(skip)]
+    is_host: bool,
     #[serde(skip)]
     begins_at_ms: Option<u64>,
 }
@@ -35,7 +41,7 @@ pub(crate) struct ImpactedJobView {
 impl ImpactView {
     /// The answer to the block of a target, or to a dry run, and when it begins if it is planned ahead.
     pub(crate) fn new(
-        target: &str,
+        (target, is_host): (&str, bool),
         (dry_run, begins_at_ms): (bool, Option<u64>),
         answer: v1::BlockResponse,
     ) -> Self {
@@ -43,6 +49,7 @@ impl ImpactView {
         let jobs = impact.jobs.into_iter().map(ImpactedJobView::from);
         Self {
             target: target.to_owned(),
+            is_host,
             revision: answer.revision,
             dry_run,
             begins_at: begins_at_ms.map(instant),
@@ -50,6 +57,10 @@ impl ImpactView {
             gpus_free: impact.gpus_free,
             jobs_total: impact.jobs_total,
             jobs: jobs.collect(),
+            pool: impact.pool,
+            pool_hosts_left: impact.pool_hosts_left,
+            pool_gpus_left: impact.pool_gpus_left,
+            takes_last: impact.takes_last,
             begins_at_ms,
         }
     }
@@ -75,6 +86,7 @@ impl ImpactView {
             self.gpus_free,
             counted(self.jobs_total, "job")
         );
+        text.extend(self.warning());
         if self.jobs.is_empty() {
             return text;
         }
@@ -86,6 +98,26 @@ impl ImpactView {
             text.push_str(&format!("  {line}\n"));
         }
         text
+    }
+}
+
+impl ImpactView {
+    /// That nothing of the pool is left, and what can be done about it.
+    fn warning(&self) -> Option<String> {
+        if !self.takes_last {
+            return None;
+        }
+        let what = if self.is_host { "host" } else { "GPU" };
+        let mut text = format!(
+            "  warning: nothing else of pool {} takes work: it is the last {what} that does",
+            self.pool
+        );
+        // A plan is not refused, and neither is a GPU: it is for the admin to know.
+        if self.dry_run && self.is_host && self.begins_at_ms.is_none() {
+            text.push_str("; without --force it stays in");
+        }
+        text.push('\n');
+        Some(text)
     }
 }
 

@@ -8,6 +8,7 @@ mod event;
 mod explanation;
 mod gpu;
 mod health;
+mod health_standing;
 mod host;
 mod host_cells;
 mod impact;

@@ -6,11 +6,11 @@ use crate::command::{Block, BlockTarget, Planned, StopCause, StopReason};
 use crate::event::EventKind;
 use crate::health::Component;
 use crate::health::component::{self, Actor, Change};
-use crate::health::guard_rails::PoolView;
+use crate::health::guard_rails::{PoolView, Rails};
 use crate::ids::{GpuUuid, HostId, JobId, RequestId, TaskIndex, UnitIndex};
 use crate::limits;
 use crate::rejection::Rejection;
-use crate::state::{Answer, BlockChange, Host};
+use crate::state::{Answer, BlockChange, Host, Pools, pool_of};
 use crate::time::TimeMs;
 
 /// Author of an unblocking that nobody asked for.
@@ -24,12 +24,15 @@ impl Step<'_> {
         &mut self,
         request: RequestId,
         target: &BlockTarget,
-        block: &Block,
+        (block, spares_last): (&Block, bool),
     ) -> Result<Answer, Rejection> {
         check_texts(block)?;
         self.once(request, &Request::Block(target, block), |step| {
             check_times(block, step.state.time)?;
             let place = step.find(target)?;
+            if spares_last && block.planned.is_none() {
+                step.spare_last(place)?;
+            }
             let block = block.clone();
             if block.planned.is_some() {
                 step.plan_block(place, block)?;
@@ -37,6 +40,20 @@ impl Step<'_> {
                 step.put_block(place, block);
             }
             Ok(Answer::Done)
+        })
+    }
+
+    /// Refuses to take out the last host of a pool that takes work.
+    fn spare_last(&self, (host, position): Place) -> Result<(), Rejection> {
+        let host = self.state.host(host).filter(|_| position.is_none());
+        // What takes no work is missed by nobody.
+        let Some(host) = host.filter(|host| host.accepts_work()) else {
+            return Ok(());
+        };
+        let view = Pools::view(self.state, host, &Component::Host(host.id));
+        Rails::admit_admin(1, false, &view).map_err(|_| Rejection::LastHost {
+            host: host.name.to_string(),
+            pool: pool_of(host).to_owned(),
         })
     }
 
@@ -218,7 +235,7 @@ impl Step<'_> {
     }
 
     fn say(&mut self, component: &Component, change: Change) {
-        // An admin's decision always wins: what it would leave of the pool is for the dry run to say.
+        // An admin's decision always wins: that it spares the last host, if it does, was asked before anything changed.
         let effects = self
             .state
             .health

@@ -136,7 +136,8 @@ impl Step<'_> {
                 request,
                 target,
                 block,
-            } => self.block(*request, target, block),
+                spares_last,
+            } => self.block(*request, target, (block, *spares_last)),
             Command::Unblock {
                 request,
                 target,

@@ -68,6 +68,7 @@ scripts! {
     host_identity,
     host_lost,
     hot_loop,
+    last_host,
     ledger,
     limits,
     limits_of_queues,

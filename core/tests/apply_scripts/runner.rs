@@ -430,6 +430,7 @@ impl Runner {
             request: self.request(args)?,
             target: target(args)?,
             block,
+            spares_last: args.key_or("spares_last", false)?,
         })
     }
 

@@ -163,6 +163,7 @@ impl NamedCluster {
                 drain_deadline: None,
                 planned: planned.map(|(planned, _)| planned),
             },
+            spares_last: false,
         };
         self.apply(&command);
         Ok(())

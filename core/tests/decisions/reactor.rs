@@ -220,6 +220,7 @@ impl goldenscript::Runner for ReactorRunner {
                         drain_deadline: None,
                         planned: None,
                     },
+                    spares_last: false,
                 };
                 self.named.apply(&command);
                 self.tick(&mut text);

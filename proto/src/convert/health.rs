@@ -331,6 +331,47 @@ fn component_to_wire(
     }
 }
 
+/// Where something in a list stands by the cluster's decision.
+pub(super) struct Standing {
+    pub(super) phase: String,
+    /// Empty if no rule put it there.
+    pub(super) rule: String,
+    pub(super) kept_off: Vec<v1::KeptOff>,
+}
+
+impl Standing {
+    /// Where a component stands.
+    pub(super) fn of(state: &State, component: &Component) -> Self {
+        let Some(condition) = state.health.condition(component) else {
+            return Self {
+                phase: Phase::Healthy.to_wire(),
+                rule: String::new(),
+                kept_off: Vec::new(),
+            };
+        };
+        let phase = condition.phase;
+        let is_a_rules = phase != Phase::Healthy && !phase.is_admins();
+        let mut newest_first = condition.history.iter().rev();
+        let cause = newest_first.find(|change| is_a_rules && !change.rule.is_empty());
+        Self {
+            phase: phase.to_wire(),
+            rule: cause.map_or_else(String::new, |change| change.rule.clone()),
+            kept_off: condition.holds.iter().map(Into::into).collect(),
+        }
+    }
+
+    /// Where a host stands, with what is kept off its adapters: nothing else lists those.
+    pub(super) fn of_host(state: &State, host: HostId) -> Self {
+        let mut standing = Self::of(state, &Component::Host(host));
+        for adapter in state.health.adapters_of(host) {
+            let condition = state.health.condition(&adapter);
+            let holds = condition.into_iter().flat_map(|condition| &condition.holds);
+            standing.kept_off.extend(holds.map(v1::KeptOff::from));
+        }
+        standing
+    }
+}
+
 impl From<&Held> for v1::KeptOff {
     fn from(held: &Held) -> Self {
         Self {

@@ -3,15 +3,19 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use muster_core::health::Component;
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::state::{Gpu, Holder, Host, Queue, QueueUsage, State, Usage};
 
+use super::health::Standing;
 use super::learnt::cells_to_wire;
 use crate::v1;
 
 /// A host with its GPUs and the number of tasks that hold resources on it.
 #[must_use]
 pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
+    let standing = Standing::of_host(state, host.id);
+    let gpus = host.gpus.iter().map(|gpu| gpu_to_wire(state, host, gpu));
     v1::Host {
         id: host.id.get(),
         name: host.name.to_string(),
@@ -20,7 +24,7 @@ pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
         health_since_ms: host.health_since.0,
         one_way: host.one_way,
         block: host.block.as_ref().map(Into::into),
-        gpus: host.gpus.iter().map(|gpu| gpu_to_wire(host, gpu)).collect(),
+        gpus: gpus.collect(),
         cpus_milli: host.cpus_milli,
         cpus_milli_used: host.cpus_milli_used,
         memory_mib: host.memory_mib,
@@ -35,12 +39,16 @@ pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
         planned: host.planned.as_ref().map(Into::into),
         cells: { state.index.host_cells.get(&host.id) }
             .map(|cells| cells_to_wire(&state.topology, cells)),
+        health_phase: standing.phase,
+        health_rule: standing.rule,
+        kept_off: standing.kept_off,
     }
 }
 
 /// A GPU of a host.
 #[must_use]
-pub fn gpu_to_wire(host: &Host, gpu: &Gpu) -> v1::Gpu {
+pub fn gpu_to_wire(state: &State, host: &Host, gpu: &Gpu) -> v1::Gpu {
+    let standing = Standing::of(state, &Component::Gpu(gpu.uuid));
     v1::Gpu {
         uuid: gpu.uuid.to_string(),
         index: gpu.index,
@@ -55,6 +63,9 @@ pub fn gpu_to_wire(host: &Host, gpu: &Gpu) -> v1::Gpu {
         claim: gpu.claim.map(Into::into),
         pci_address: { host.learnt.gpu(gpu.uuid) }
             .map_or_else(String::new, |known| known.pci_address.clone()),
+        health_phase: standing.phase,
+        health_rule: standing.rule,
+        kept_off: standing.kept_off,
     }
 }
 

@@ -108,6 +108,8 @@ pub fn block_command(request: v1::BlockRequest) -> Result<Command, Rejection> {
                 notice_ms: request.notice_ms.unwrap_or(Planned::NOTICE_MS_DEFAULT),
             }),
         },
+        // What the pool will be when a planned block begins, nobody knows.
+        spares_last: !request.force && request.begins_at_ms.is_none(),
     })
 }
 

@@ -86,7 +86,9 @@ fn tells_of_lives(command: &Command) -> bool {
         }
         Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
         Command::SetHostHealth { one_way, .. } => *one_way,
-        Command::Block { block, .. } => block.planned.is_some(),
+        Command::Block {
+            block, spares_last, ..
+        } => *spares_last || block.planned.is_some(),
         Command::Unblock { planned, .. } => *planned,
         Command::SpoilCheckpoint { .. }
         | Command::SetJobDefaults { .. }
@@ -147,7 +149,7 @@ twin_variants! {
         SetHostHealth { leader: leader, host: host, health: health, one_way: one_way },
         SetGpuHealth { leader: leader, host: host, gpu: gpu, health: health },
         StopAttempt { leader: leader, job: job, unit: unit, epoch: epoch, reason: reason },
-        Block { request: request, target: target, block: block },
+        Block { request: request, target: target, block: block, spares_last: spares_last },
         Unblock { request: request, target: target, author: author, planned: planned },
         ExpireBlocks { leader: leader },
         SetQueue { request: request, name: name, live_jobs_max: live_jobs_max },

@@ -96,6 +96,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::PlacementInfeasible { .. }
         | Rejection::StaleIncarnation { .. }
         | Rejection::NotBlocked(_)
+        | Rejection::LastHost { .. }
         | Rejection::NothingPlanned(_)
         | Rejection::HealthWork { .. }
         | Rejection::BreakerWhole(_)
@@ -137,6 +138,7 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::InvalidRegistration(_) => "INVALID_REGISTRATION",
         Rejection::InvalidRequest(_) => "INVALID_REQUEST",
         Rejection::NotBlocked(_) => "NOT_BLOCKED",
+        Rejection::LastHost { .. } => "LAST_HOST",
         Rejection::NothingPlanned(_) => "NOTHING_PLANNED",
         Rejection::InvalidConfiguration(_) => "INVALID_CONFIGURATION",
         Rejection::QueueHasChildren { .. } => "QUEUE_HAS_CHILDREN",
@@ -215,6 +217,7 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         } => texts(&[("host", name), ("given", given), ("current", current)]),
         Rejection::GpuClaimedTwice { gpu, holder } => texts(&[("gpu", gpu), ("host", holder)]),
         Rejection::NotBlocked(_)
+        | Rejection::LastHost { .. }
         | Rejection::NothingPlanned(_)
         | Rejection::UnknownComponent(_)
         | Rejection::HealthWork { .. }
@@ -240,6 +243,7 @@ fn about_health(rejection: &Rejection) -> Metadata {
             texts(&[("component", component)])
         }
         Rejection::BreakerWhole(pool) => texts(&[("pool", pool)]),
+        Rejection::LastHost { host, pool } => texts(&[("host", host), ("pool", pool)]),
         Rejection::NotBlocked(target) | Rejection::NothingPlanned(target) => {
             texts(&[("target", target)])
         }

@@ -448,11 +448,14 @@ fn user_command() -> impl Strategy<Value = Command> {
                 reason,
             }
         }),
-        (request(), target(), block()).prop_map(|(request, target, block)| Command::Block {
-            request,
-            target,
-            block,
-        }),
+        (request(), target(), block(), any::<bool>()).prop_map(
+            |(request, target, block, spares_last)| Command::Block {
+                request,
+                target,
+                block,
+                spares_last,
+            }
+        ),
         (request(), target(), text(), any::<bool>()).prop_map(
             |(request, target, author, planned)| Command::Unblock {
                 request,

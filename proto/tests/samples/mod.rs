@@ -264,6 +264,16 @@ fn user_commands() -> Vec<(&'static str, Command)> {
                 request: REQUEST,
                 target: BlockTarget::Host("node01".to_owned()),
                 block: block(),
+                spares_last: false,
+            },
+        ),
+        (
+            "block_host_unless_last",
+            Command::Block {
+                request: REQUEST,
+                target: BlockTarget::Host("node01".to_owned()),
+                block: block(),
+                spares_last: true,
             },
         ),
         (
@@ -272,6 +282,7 @@ fn user_commands() -> Vec<(&'static str, Command)> {
                 request: REQUEST,
                 target: BlockTarget::Host("node01".to_owned()),
                 block: planned_block(),
+                spares_last: false,
             },
         ),
         (

@@ -335,6 +335,7 @@ impl Driver {
             request,
             target,
             block,
+            spares_last: false,
         })
         .map(|_| ())
     }

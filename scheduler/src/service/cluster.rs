@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use muster_core::command::{GpuHealth, HostHealth};
+use muster_core::health::Component;
 use muster_core::ids::HostId;
 use muster_core::state::{Gpu, Host, State};
 use muster_proto::convert::{gpu_to_wire, host_to_wire, queue_to_wire};
@@ -16,6 +17,7 @@ use tonic::{Request, Response, Status};
 use crate::metrics::Census;
 use crate::service::context::Context;
 use crate::service::export::{self, Export};
+use crate::service::standings::Standings;
 use crate::service::{deadline, page, read};
 
 /// `ClusterService` of one replica.
@@ -212,10 +214,12 @@ fn hosts(
     let first = first_host(&request.page_token)?;
     let names: BTreeSet<&str> = request.names.iter().map(String::as_str).collect();
     let healths: BTreeSet<i32> = request.healths.iter().copied().collect();
+    let standings = Standings::parse(&request.phases, request.kept_off_only)?;
     let is_wanted = |host: &Host| {
         (names.is_empty() || names.contains(&*host.name))
             && (healths.is_empty() || healths.contains(&(v1::HostHealth::from(host.health) as i32)))
             && (!request.blocked_only || host.block.is_some())
+            && standings.has_host(state, host.id)
     };
     let mut wanted = state
         .hosts
@@ -254,6 +258,7 @@ fn gpus(
     let names: BTreeSet<&str> = request.hosts.iter().map(String::as_str).collect();
     let first_host =
         u32::try_from(first[0]).map_err(|_| page::damaged("page_token", &request.page_token))?;
+    let standings = Standings::parse(&request.phases, request.kept_off_only)?;
     let mut wanted = state
         .hosts
         .range(HostId(first_host)..)
@@ -265,11 +270,12 @@ fn gpus(
                 .map(move |(at, gpu)| (id, at, host, gpu))
         })
         .filter(|(id, at, _, _)| [u64::from(id.get()), *at as u64] >= first)
-        .filter(|(_, _, host, gpu)| is_gpu_wanted(host, gpu, request));
+        .filter(|(_, _, host, gpu)| is_gpu_wanted(host, gpu, request))
+        .filter(|(_, _, _, gpu)| standings.has(state, &Component::Gpu(gpu.uuid)));
     let shown = wanted
         .by_ref()
         .take(rows)
-        .map(|(_, _, host, gpu)| gpu_to_wire(host, gpu))
+        .map(|(_, _, host, gpu)| gpu_to_wire(state, host, gpu))
         .collect();
     Ok(v1::ListGpusResponse {
         revision: state.revision.get(),

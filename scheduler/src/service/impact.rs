@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use muster_core::command::BlockTarget;
 use muster_core::ids::{HostId, JobId, UnitIndex};
 use muster_core::rejection::Rejection;
-use muster_core::state::{Gpu, Host, State};
-use muster_proto::v1;
+use muster_core::state::{Gpu, Host, State, pool_of};
+use muster_proto::{status, v1};
+use tonic::Status;
 
 /// Jobs listed in one answer.
 const IMPACTED_JOBS_MAX: usize = 1_000;
@@ -25,12 +26,22 @@ pub(crate) fn of_block(state: &State, target: &BlockTarget) -> Result<v1::Impact
             (host, vec![gpu])
         }
     };
+    let takes_work = host.accepts_work();
     let usable = || {
         gpus.iter()
             .filter(|gpu| host.block.is_none() && gpu.usable())
     };
     let jobs = holders(state, host.id, target, &gpus);
+    let left = Left::beside(state, host, target);
+    let takes_last = match target {
+        BlockTarget::Host(_) => takes_work && left.hosts == 0,
+        BlockTarget::Gpu(_) => takes_work && usable().count() > 0 && left.gpus == 0,
+    };
     Ok(v1::Impact {
+        pool: pool_of(host).to_owned(),
+        pool_hosts_left: left.hosts,
+        pool_gpus_left: left.gpus,
+        takes_last,
         gpus: count(usable().count()),
         gpus_free: count(usable().filter(|gpu| gpu.holder.is_none()).count()),
         jobs_total: count(jobs.len()),
@@ -40,6 +51,49 @@ pub(crate) fn of_block(state: &State, target: &BlockTarget) -> Result<v1::Impact
             .filter_map(|(job, held)| impacted(state, *job, held))
             .collect(),
     })
+}
+
+/// What of a pool takes new work beside what is blocked.
+struct Left {
+    hosts: u32,
+    gpus: u32,
+}
+
+impl Left {
+    fn beside(state: &State, host: &Host, target: &BlockTarget) -> Self {
+        let pool = pool_of(host);
+        let is_target = |gpu: &Gpu| *target == BlockTarget::Gpu(gpu.uuid);
+        let is_hosts = matches!(target, BlockTarget::Host(_));
+        let in_service = { state.hosts.values() }
+            .filter(|other| other.accepts_work() && pool_of(other) == pool)
+            .filter(|other| !is_hosts || other.id != host.id);
+        let usable = |host: &Host| {
+            let usable = host
+                .gpus
+                .iter()
+                .filter(|gpu| gpu.usable() && !is_target(gpu));
+            count(usable.count())
+        };
+        let mut left = Self { hosts: 0, gpus: 0 };
+        for other in in_service {
+            left.hosts += u32::from(other.id != host.id);
+            left.gpus += usable(other);
+        }
+        left
+    }
+}
+
+/// Refuses a block that would take out the last host of a pool, as `apply` does where all replicas know how.
+pub(crate) fn spare_last(target: &BlockTarget, impact: &v1::Impact) -> Result<(), Status> {
+    match target {
+        BlockTarget::Host(host) if impact.takes_last => {
+            Err(status::status_of(&Rejection::LastHost {
+                host: host.clone(),
+                pool: impact.pool.clone(),
+            }))
+        }
+        BlockTarget::Host(_) | BlockTarget::Gpu(_) => Ok(()),
+    }
 }
 
 /// Units and GPUs of each job that would have to leave.

@@ -224,17 +224,32 @@ async fn submit(
 
 async fn block(context: &Context, request: v1::BlockRequest) -> Result<v1::BlockResponse, Status> {
     let is_rehearsal = request.dry_run;
-    let command = command(block_command(request))?;
-    let Command::Block { target, .. } = &command else {
+    let mut command = command(block_command(request))?;
+    let level = context.shadows.lock().command_format();
+    let is_overlooked = feature_level::check(&command, level).is_err();
+    let Command::Block {
+        target,
+        block,
+        spares_last,
+        ..
+    } = &mut command
+    else {
         return Err(Status::internal("a block is no block"));
     };
     let state = context.fork();
     let impact = impact::of_block(&state, target).map_err(|error| status::status_of(&error))?;
-    let revision = if is_rehearsal {
-        state.revision
-    } else {
-        propose(context, command).await?.0
-    };
+    if is_rehearsal {
+        return Ok(v1::BlockResponse {
+            revision: state.revision.get(),
+            impact: Some(impact),
+        });
+    }
+    // Replicas of older builds would take it for forced: for them the leader looks, and says no more than they know.
+    if is_overlooked && *spares_last && block.planned.is_none() {
+        impact::spare_last(target, &impact)?;
+        *spares_last = false;
+    }
+    let (revision, _) = propose(context, command).await?;
     Ok(v1::BlockResponse {
         revision: revision.get(),
         impact: Some(impact),

@@ -26,6 +26,7 @@ mod pipelines;
 mod progress;
 mod read;
 mod replies;
+mod standings;
 mod watch;
 mod worker;
 mod write;

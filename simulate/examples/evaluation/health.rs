@@ -1,9 +1,9 @@
 //! Real faults that nobody tells the scheduler of: what each thing that it does about them is worth.
 
 use muster_simulate::report::HealthFigures;
-use muster_simulate::{Care, Policy, Settings};
+use muster_simulate::{Care, Policy, Settings, Told};
 
-use super::table::{digits, markdown, percent};
+use super::table::{digits, markdown, of_several, percent};
 use super::traces::Traces;
 use super::{Failure, Figures, work};
 
@@ -12,71 +12,161 @@ const POLICY: Policy = Policy::Capacity;
 const ALARM_FROM_MS: u64 = 20 * 86_400_000;
 const ALARM_MS: u64 = 86_400_000;
 const ALARM_PERCENT: u64 = 60;
+/// Salts of the luck that illnesses have, so that nobody takes for an effect what is one course's accident.
+const LUCKS: [u64; 5] = [1, 2, 3, 4, 5];
 
-/// What is done about faults, and whether a rule goes wrong.
-type Case = (Care, bool);
+/// What is done about faults.
+#[derive(Clone, Copy)]
+struct Case {
+    name: &'static str,
+    care: Care,
+    /// Whether a rule goes wrong.
+    is_alarm: bool,
+    /// Whether nobody commits a checkpoint, so that work stays until its end where a rule drains.
+    stays: bool,
+}
 
-const CASES: [Case; 6] = [
-    (Care::Nothing, false),
-    (Care::BlockHosts, false),
-    (Care::BlockParts, false),
-    (Care::Attribute, false),
-    (Care::Lemons, false),
-    (Care::Lemons, true),
+const fn case(name: &'static str, care: Care) -> Case {
+    Case {
+        name,
+        care,
+        is_alarm: false,
+        stays: false,
+    }
+}
+
+const MUSTER: Case = case("and lemons are drained: Muster", Care::Lemons);
+
+const CASES: [Case; 8] = [
+    case("nothing", Care::Nothing),
+    case("hosts are blocked", Care::BlockHosts),
+    case("GPUs are blocked", Care::BlockParts),
+    case("and ends are attributed", Care::Attribute),
+    MUSTER,
+    Case {
+        name: "Muster, but work stays until its end",
+        stays: true,
+        ..MUSTER
+    },
+    Case {
+        name: "Muster, and a rule finds 60 % of the hosts ill for a day",
+        is_alarm: true,
+        ..MUSTER
+    },
+    Case {
+        name: "the same, but work stays until its end",
+        is_alarm: true,
+        stays: true,
+        ..MUSTER
+    },
 ];
 
-const fn name((care, is_alarm): Case) -> &'static str {
-    match (care, is_alarm) {
-        (Care::Nothing, _) => "nothing",
-        (Care::BlockHosts, _) => "hosts are blocked",
-        (Care::BlockParts, _) => "GPUs are blocked",
-        (Care::Attribute, _) => "and ends are attributed",
-        (Care::Lemons, false) => "and lemons are drained: Muster",
-        (Care::Lemons, true) => "Muster, and a rule finds 60 % of the hosts ill for a day",
-    }
+/// A column: its title, and what of a run stands there.
+type Column<T> = (&'static str, fn(&T) -> f64, fn(f64) -> String);
+
+const COLUMNS: [Column<HealthFigures>; 9] = [
+    ("tasks killed by faults", |run| count(run.struck), whole),
+    ("jobs ruined", |run| count(run.ruined), whole),
+    ("that needed, GPU-h", |run| run.ruined_gpu_hours, digits),
+    ("done in vain, GPU-h", |run| run.lost_gpu_hours, digits),
+    (
+        "healthy and out, GPU-h",
+        |run| run.healthy_idle_gpu_hours,
+        digits,
+    ),
+    ("all three", all_three, digits),
+    ("blocks", |run| count(run.blocks), whole),
+    ("of them false", |run| count(run.false_blocks), whole),
+    (
+        "out at most",
+        |run| run.out_share_max.unwrap_or_default(),
+        share,
+    ),
+];
+
+const COLUMNS_OUT: [Column<HealthFigures>; 5] = [
+    (
+        "beside work on a host that drains",
+        |run| run.healthy_out_gpu_hours.draining,
+        digits,
+    ),
+    ("waiting", |run| run.healthy_out_gpu_hours.waiting, digits),
+    (
+        "for a person",
+        |run| run.healthy_out_gpu_hours.by_hand,
+        digits,
+    ),
+    (
+        "in a check or repair",
+        |run| run.healthy_out_gpu_hours.checking,
+        digits,
+    ),
+    ("together", |run| run.healthy_idle_gpu_hours, digits),
+];
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn count(number: u64) -> f64 {
+    number as f64
+}
+
+fn whole(number: f64) -> String {
+    format!("{number:.0}")
+}
+
+fn share(part: f64) -> String {
+    percent(Some(part))
+}
+
+fn all_three(run: &HealthFigures) -> f64 {
+    run.ruined_gpu_hours + run.lost_gpu_hours + run.healthy_idle_gpu_hours
 }
 
 pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
     let outages = traces.outages()?;
-    let runs = work::all(&CASES, |(care, is_alarm)| {
+    let questions: Vec<(Case, u64)> = { CASES.into_iter() }
+        .flat_map(|case| LUCKS.map(|luck| (case, luck)))
+        .collect();
+    let runs = work::all(&questions, |(case, luck)| {
         let scenario = traces.philly_in_lingjun(Settings::default())?;
-        let mut scenario = scenario.in_care(&outages, *care);
-        if *is_alarm {
+        let mut scenario = scenario.in_care(&outages, case.care).with_luck(*luck);
+        if case.is_alarm {
             let span = (ALARM_FROM_MS, ALARM_FROM_MS + ALARM_MS);
             scenario = scenario.with_false_alarm(ALARM_PERCENT, span);
+        }
+        if case.stays {
+            scenario = scenario.telling(Told {
+                checkpoints: false,
+                ..Told::default()
+            });
         }
         let run = work::run(&scenario, POLICY)?;
         run.health.ok_or_else(|| "nobody counted health".into())
     })?;
-    let titles = [
-        "done about faults",
-        "tasks killed by faults",
-        "jobs ruined",
-        "that needed, GPU-h",
-        "done in vain, GPU-h",
-        "healthy and out, GPU-h",
-        "all three",
-        "blocks",
-        "of them false",
-        "out at most",
-    ];
-    let row = |(case, run): (&Case, &HealthFigures)| {
-        vec![
-            name(*case).to_owned(),
-            run.struck.to_string(),
-            run.ruined.to_string(),
-            digits(run.ruined_gpu_hours),
-            digits(run.lost_gpu_hours),
-            digits(run.healthy_idle_gpu_hours),
-            digits(run.ruined_gpu_hours + run.lost_gpu_hours + run.healthy_idle_gpu_hours),
-            run.blocks.to_string(),
-            run.false_blocks.to_string(),
-            percent(run.out_share_max),
-        ]
-    };
-    let rows: Vec<Vec<String>> = CASES.iter().zip(&runs).map(row).collect();
+    let rows: Vec<(Case, &[HealthFigures])> =
+        CASES.into_iter().zip(runs.chunks(LUCKS.len())).collect();
+    let looking_after: Vec<(Case, &[HealthFigures])> = { rows.iter() }
+        .filter(|(case, _)| case.care > Care::Nothing)
+        .copied()
+        .collect();
     Ok(Figures {
-        tables: vec![("health", markdown(&titles, &rows))],
+        tables: vec![
+            ("health", table(&COLUMNS, &rows)),
+            ("health-out", table(&COLUMNS_OUT, &looking_after)),
+        ],
         pictures: Vec::new(),
     })
+}
+
+/// A row a case: the median of its courses, and the least and the most of them.
+fn table(columns: &[Column<HealthFigures>], rows: &[(Case, &[HealthFigures])]) -> String {
+    let titles = columns.iter().map(|(title, ..)| *title);
+    let titles: Vec<&str> = ["done about faults"].into_iter().chain(titles).collect();
+    let row = |(case, runs): &(Case, &[HealthFigures])| {
+        let cells = columns.iter().map(|(_, value, text)| {
+            let values = runs.iter().map(value).collect();
+            of_several(values, *text)
+        });
+        [case.name.to_owned()].into_iter().chain(cells).collect()
+    };
+    markdown(&titles, &rows.iter().map(row).collect::<Vec<_>>())
 }

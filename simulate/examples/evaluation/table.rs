@@ -31,3 +31,17 @@ pub(super) fn digits(number: f64) -> String {
 pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
+
+/// The median of several runs' values, and in brackets the least and the most; no brackets if all read the same.
+pub(super) fn of_several(mut values: Vec<f64>, text: fn(f64) -> String) -> String {
+    values.sort_by(f64::total_cmp);
+    let (Some(least), Some(most)) = (values.first(), values.last()) else {
+        return "-".to_owned();
+    };
+    let (median, least, most) = (text(values[values.len() / 2]), text(*least), text(*most));
+    if least == most {
+        median
+    } else {
+        format!("{median} ({least}..{most})")
+    }
+}

@@ -48,11 +48,13 @@ impl Change {
                 request,
                 target: target.clone(),
                 block: block(None),
+                spares_last: false,
             },
             Self::Drain(host) => Command::Block {
                 request,
                 target: BlockTarget::Host(host.clone()),
                 block: block(Some(now)),
+                spares_last: false,
             },
             Self::Queues(tree) => Command::ConfigureQueues {
                 request,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::numbers::{float, gpu_hours, seconds, share};
 use crate::measure::{JobEnd, JobRecord};
 use crate::scenario::Scenario;
-use crate::world::Outcome;
+use crate::world::{HealthyOut, Outcome};
 
 /// Shortest running time that slowdown is measured against: else a job of a second that waits for a minute counts
 /// for more than a week of somebody else's (Feitelson's bounded slowdown).
@@ -132,6 +132,8 @@ pub struct HealthFigures {
     pub false_blocks: u64,
     /// GPU-hours of GPUs out of placement, with nobody on them, that were not ill.
     pub healthy_idle_gpu_hours: f64,
+    /// The same by what they waited for.
+    pub healthy_out_gpu_hours: HealthyOut<f64>,
     /// GPU-hours of GPUs that were ill.
     pub ill_gpu_hours: f64,
     /// The largest share of all GPUs that was out of placement at a time.
@@ -160,7 +162,8 @@ impl HealthFigures {
             lost_gpu_hours: gpu_hours(lost + kept_in_vain),
             blocks: counts.blocks,
             false_blocks: counts.false_blocks,
-            healthy_idle_gpu_hours: gpu_hours(counts.healthy_idle_gpu_ms),
+            healthy_idle_gpu_hours: gpu_hours(counts.healthy_out_gpu_ms.total()),
+            healthy_out_gpu_hours: counts.healthy_out_gpu_ms.map(gpu_hours),
             ill_gpu_hours: gpu_hours(counts.ill_gpu_ms),
             out_share_max: share(
                 u128::from(counts.out_max),

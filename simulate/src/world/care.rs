@@ -13,13 +13,10 @@ use super::SimulateError;
 use super::agenda::Happening;
 use super::run::World;
 use super::ward::{AUTHOR, Work};
-use crate::illness::hash;
 use crate::scenario::Place;
 
 /// How long a repair or a check takes.
 const WORK_MS: u64 = 60_000;
-/// Of a hundred checks of an illness that nothing tells of, so many find it (ByteDance: synthetic checks miss over 60).
-const CHECKS_FIND_PERCENT: u64 = 40;
 /// Between two looks for lemons. A leader looks each minute; each bad end is minutes away from the next.
 const LEMON_PERIOD_MS: u64 = 600_000;
 /// After which a person looks at what waits for one.
@@ -141,7 +138,7 @@ impl World<'_> {
             return Ok(());
         }
         let (phase, ready_at) = (condition.phase, condition.ready_at);
-        let passed = phase != Phase::Checking || !self.check_finds(&component, since);
+        let passed = phase != Phase::Checking || !self.check_finds(&component, work);
         if passed && phase == Phase::Checking && now < ready_at {
             self.agenda.add(ready_at, Happening::WorkEnds { work });
             return Ok(());
@@ -192,18 +189,22 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Whether a check finds that a component is ill: always what a worker sees by itself, else with luck.
-    fn check_finds(&self, component: &Component, since: TimeMs) -> bool {
+    /// Whether a check finds that a component is ill: always what a worker sees by itself, else with luck. Asked again, the same
+    /// check finds the same.
+    fn check_finds(&mut self, component: &Component, check: usize) -> bool {
         let is_host = matches!(component, Component::Host(_));
         let ill = self.illnesses_of(component).into_iter();
         // A host passes without its bad GPUs.
-        let own = ill
-            .filter(|illness| !is_host || matches!(self.illness(*illness).place, Place::Host(_)));
-        own.into_iter().any(|illness| {
+        let own: Vec<usize> = ill
+            .filter(|illness| !is_host || matches!(self.illness(*illness).place, Place::Host(_)))
+            .collect();
+        let mut is_found = false;
+        for illness in own {
             let is_told = self.illness(illness).sign.is_some();
-            let luck = hash(&[illness as u64, since.0, 1]) % 100;
-            is_told || luck < CHECKS_FIND_PERCENT
-        })
+            // Each illness counts its checks, whatever another one on the host comes to.
+            is_found |= is_told || self.ward().luck.check_finds(illness, check);
+        }
+        is_found
     }
 
     /// The leader looks for hosts that fail more often than others.

@@ -63,6 +63,7 @@ impl World<'_> {
         };
         let now = self.engine.now;
         self.runs[job].attempt = Some((epoch, now));
+        self.runs[job].attempts += 1;
         if let Some(left_ms) = self.observer.left_ms(job) {
             let done_at = now.after(left_ms);
             self.agenda.add(done_at, Happening::WorkDone { job, epoch });

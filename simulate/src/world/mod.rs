@@ -10,7 +10,9 @@ mod checkpoint;
 mod decide;
 pub(crate) mod engine;
 mod follow;
+mod luck;
 mod observer;
+mod out;
 mod run;
 mod ward;
 
@@ -18,6 +20,7 @@ use muster_core::rejection::Rejection;
 use muster_core::time::TimeMs;
 
 pub(crate) use observer::Observed;
+pub use out::HealthyOut;
 pub use ward::HealthCounts;
 
 use crate::measure::JobRecord;

@@ -26,6 +26,8 @@ pub(super) struct Run {
     pub(super) attempt: Option<(AttemptEpoch, TimeMs)>,
     /// True while its tasks report that all its work is done.
     pub(super) is_done: bool,
+    /// Attempts so far, the current one included.
+    pub(super) attempts: u32,
 }
 
 /// A scenario being played.

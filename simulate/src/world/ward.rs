@@ -8,15 +8,17 @@ use muster_core::event::EventKind;
 use muster_core::health::component::Phase;
 use muster_core::health::{Component, Finding, Severity};
 use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
-use muster_core::state::{Attempt, Host};
+use muster_core::state::Attempt;
 use muster_core::time::TimeMs;
 
 use super::SimulateError;
 use super::agenda::Happening;
 use super::engine::gpu_uuid;
 use super::follow::current_attempt;
+use super::luck::Luck;
+use super::out::{HealthyOut, HostSum};
 use super::run::{World, host_id};
-use crate::illness::{Care, Harm, Illness, hash};
+use crate::illness::{Care, Harm, Illness};
 use crate::scenario::Place;
 
 /// How soon a task dies of what breaks under it.
@@ -39,8 +41,8 @@ pub struct HealthCounts {
     pub false_blocks: u64,
     /// Attempts of which a task died of an illness.
     pub struck: u64,
-    /// GPU-milliseconds of GPUs out of placement, with nobody on them, that were not ill.
-    pub healthy_idle_gpu_ms: u128,
+    /// GPU-milliseconds of GPUs out of placement, with nobody on them, that were not ill, by what they waited for.
+    pub healthy_out_gpu_ms: HealthyOut<u128>,
     /// GPU-milliseconds of GPUs that were ill.
     pub ill_gpu_ms: u128,
     /// The most GPUs that were out of placement at a time.
@@ -54,14 +56,6 @@ pub(super) struct Work {
     pub(super) since: TimeMs,
 }
 
-/// What a host has out of placement, and what of it is ill.
-#[derive(Clone, Copy, Debug, Default)]
-struct HostSum {
-    out: u32,
-    healthy_idle: u32,
-    ill: u32,
-}
-
 /// Who is ill, and who looks after them.
 #[derive(Debug, Default)]
 pub(super) struct Ward {
@@ -70,6 +64,7 @@ pub(super) struct Ward {
     /// Sequence of the last finding of each host.
     told: BTreeMap<HostId, u64>,
     pub(super) works: Vec<Work>,
+    pub(super) luck: Luck,
     /// When the leader is to look again, as far as that is in the agenda.
     pub(super) looks_at: Option<TimeMs>,
     sums: BTreeMap<HostId, HostSum>,
@@ -82,7 +77,8 @@ impl Ward {
     /// Time passes.
     pub(super) fn advance(&mut self, now: TimeMs) {
         let span_ms = u128::from(now.since(self.counted_to));
-        self.counts.healthy_idle_gpu_ms += span_ms * u128::from(self.all.healthy_idle);
+        let healthy_out = { self.all.healthy_out }.map(|gpus| span_ms * u128::from(gpus));
+        self.counts.healthy_out_gpu_ms = self.counts.healthy_out_gpu_ms.plus(healthy_out);
         self.counts.ill_gpu_ms += span_ms * u128::from(self.all.ill);
         if span_ms > 0 {
             self.counts.out_max = self.counts.out_max.max(self.all.out);
@@ -94,14 +90,13 @@ impl Ward {
         self.counts
     }
 
-    fn see(&mut self, host: &Host, now: HostSum) {
-        let before = self.sums.insert(host.id, now).unwrap_or_default();
-        self.all.out = self.all.out + now.out - before.out;
-        self.all.healthy_idle = self.all.healthy_idle + now.healthy_idle - before.healthy_idle;
-        self.all.ill = self.all.ill + now.ill - before.ill;
+    /// A host has so much out of placement from now on.
+    pub(super) fn see(&mut self, host: HostId, now: HostSum) {
+        let before = self.sums.insert(host, now).unwrap_or_default();
+        self.all = self.all.plus(now).minus(before);
     }
 
-    fn lasting_on(&self, host: usize) -> Vec<usize> {
+    pub(super) fn lasting_on(&self, host: usize) -> Vec<usize> {
         let on_host = self.lasting.get(&host);
         on_host.into_iter().flatten().copied().collect()
     }
@@ -141,7 +136,10 @@ impl World<'_> {
         }
         self.agenda.add(TimeMs(0), Happening::LemonLook);
         self.agenda.add(TimeMs(0), Happening::PersonLook);
-        self.ward = Some(Ward::default());
+        self.ward = Some(Ward {
+            luck: Luck::new(self.scenario.luck),
+            ..Ward::default()
+        });
         Ok(())
     }
 
@@ -226,8 +224,13 @@ impl World<'_> {
         let Some(&job) = self.positions.get(&id) else {
             return;
         };
-        let wait_ms = match self.illness(illness).harm {
-            Harm::Sometimes => spread_ms(&[illness as u64, epoch.get()], DIES_SOMETIMES_MS),
+        let attempt = self.runs[job].attempts;
+        let harm = self.illness(illness).harm;
+        let wait_ms = match harm {
+            Harm::Sometimes => {
+                let luck = &self.ward().luck;
+                luck.dies_after_ms((illness, job, attempt), DIES_SOMETIMES_MS)
+            }
             _ => soon_ms,
         };
         let at = self.engine.now.after(wait_ms.max(1));
@@ -393,38 +396,12 @@ impl World<'_> {
         }
     }
 
-    fn host_with(&self, component: &Component) -> Option<HostId> {
+    pub(super) fn host_with(&self, component: &Component) -> Option<HostId> {
         match component {
             Component::Gpu(uuid) => self.engine.state.gpu_hosts.get(uuid).copied(),
             Component::Host(host) | Component::Nic { host, .. } => Some(*host),
             Component::Rack(_) => None,
         }
-    }
-
-    /// Counts what a host has out of placement.
-    pub(super) fn count_out(&mut self, id: HostId) {
-        let Some(ward) = &self.ward else { return };
-        let Some(host) = self.engine.state.host(id) else {
-            return;
-        };
-        let lasting = ward.lasting_on(position(id));
-        let real = { lasting.iter() }
-            .map(|it| self.illness(*it))
-            .filter(|illness| !illness.is_false);
-        let places: Vec<Place> = real.map(|illness| illness.place).collect();
-        let mut sum = HostSum::default();
-        for gpu in &host.gpus {
-            let is_out = !host.accepts_work() || !gpu.usable();
-            let is_ill = places.iter().any(|place| match place {
-                Place::Host(_) => true,
-                Place::Gpu(_, index) => *index == gpu.index,
-            });
-            sum.out += u32::from(is_out);
-            sum.ill += u32::from(is_ill);
-            sum.healthy_idle += u32::from(is_out && gpu.holder.is_none() && !is_ill);
-        }
-        let host = Arc::clone(&self.engine.state.hosts[&id]);
-        self.ward().see(&host, sum);
     }
 
     /// Jobs with tasks on a host.
@@ -437,11 +414,6 @@ impl World<'_> {
 }
 
 /// The position of a host in the cluster.
-const fn position(host: HostId) -> usize {
+pub(super) const fn position(host: HostId) -> usize {
     host.get() as usize - 1
-}
-
-/// A time between none and twice the mean.
-fn spread_ms(words: &[u64], mean_ms: u64) -> u64 {
-    hash(words) % (2 * mean_ms)
 }

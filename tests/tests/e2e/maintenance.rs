@@ -124,3 +124,49 @@ async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() 
     let cancelled = cluster.muster(&cancel).await.ok();
     assert!(cancelled.contains("is not to be blocked"), "{cancelled}");
 }
+
+#[tokio::test]
+async fn a_block_drains_a_gpu_and_what_runs_beside_it_goes_on() {
+    let cluster = Cluster::start(TWO_WORKERS).await;
+    let client = cluster.client().await;
+    let leaves = submit(&client, with_gpus(shell("sleep 1000"), 1)).await;
+    let stays = submit(&client, with_gpus(shell("sleep 1000"), 1)).await;
+    let before = only_attempt(&client, leaves).await;
+    let beside = only_attempt(&client, stays).await;
+    let gpu = before.tasks[0].gpus[0].clone();
+    let block = ["block-gpu", &gpu, "--reason", "riser"];
+    for (rest, told) in [
+        (&["--deadline", "10s"][..], "--drain"),
+        (&["--drain", "--expires", "10s"], "before what runs there"),
+    ] {
+        let run = cluster.muster(&[&block[..], rest].concat()).await;
+        is_refused(&run, 64, told);
+    }
+    let drain = [&block[..], &["--drain", "--deadline", "20s"]].concat();
+    let looked = cluster.muster(&[&drain[..], &["--dry-run"]].concat()).await;
+    let looked = looked.ok();
+    assert!(
+        looked.contains("would be drained") && looked.contains("1 job moved away"),
+        "{looked}"
+    );
+    let told = cluster.muster(&drain).await.ok();
+    assert!(told.contains("draining: 1 GPU"), "{told}");
+    let moved = eventually("the task has moved", async || {
+        let known = client
+            .get_job(leaves, 1, v1::Consistency::Linearizable)
+            .await;
+        let unit = known.ok()?.units.into_iter().next()?;
+        let attempt = unit.attempt?;
+        (attempt.epoch != before.epoch).then_some((unit.failures, attempt))
+    })
+    .await;
+    assert_eq!(moved.0, 0, "the job pays nothing");
+    assert_ne!(moved.1.tasks[0].gpus[0], gpu);
+    let list = ["gpu", "list", "--phase", "blocked", "-o", "json"];
+    let listed = cluster.muster(&list).await.json();
+    let gpus = listed["gpus"].as_array().unwrap();
+    assert_eq!(gpus.len(), 1, "{listed:#}");
+    assert_eq!(gpus[0]["uuid"], gpu.as_str());
+    assert_eq!(gpus[0]["health_phase"], "blocked(admin)");
+    assert_eq!(only_attempt(&client, stays).await.epoch, beside.epoch);
+}

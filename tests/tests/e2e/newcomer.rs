@@ -214,10 +214,19 @@ async fn exit_codes_tell_what_became_of_a_job() {
 #[tokio::test]
 async fn what_would_let_a_waiting_job_run_is_named_and_helps() {
     let cluster = Cluster::start(Shape::default()).await;
-    for host in ["node01", "node02"] {
-        let words = ["block-host", host, "--reason", "fan"];
-        assert_eq!(cluster.muster(&words).await.code, 0);
-    }
+    let words = ["block-host", "node01", "--reason", "fan"];
+    assert_eq!(cluster.muster(&words).await.code, 0);
+    let words = ["block-host", "node02", "--reason", "fan"];
+    let last = cluster.muster(&words).await;
+    assert_eq!(last.code, 1, "{last:?}");
+    assert!(last.stderr.contains("--force"), "{last:?}");
+    let forced = [&words[..], &["--force"]].concat();
+    let forced = cluster.muster(&forced).await;
+    assert!(
+        forced.stdout.contains("warning: nothing else of pool"),
+        "{forced:?}"
+    );
+    assert_eq!(forced.code, 0);
     let words = ["job", "submit", "--gpus", "1", "-o", "name", "--", "true"];
     let job = cluster.muster(&words).await.ok().trim().to_owned();
     let explained = cluster

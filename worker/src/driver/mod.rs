@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 
 use muster_core::agent::{Action, Agent, Input, SupervisorReport};
 use muster_core::command::GpuHealth;
-use muster_core::desired::DesiredState;
-use muster_core::ids::LeadershipEpoch;
+use muster_core::desired::{DesiredState, TaskAssignment};
+use muster_core::ids::{GpuUuid, LeadershipEpoch};
 use muster_proto::convert::gpu_uuid;
 use muster_proto::v1;
 use muster_proto::v1::injection::What;
@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Error;
 use crate::exec::Execs;
 use crate::gpu::GpuMonitor;
+use crate::gpu_use::GpuUse;
 use crate::inbox::Incoming;
 use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
 use crate::logs::LogRetention;
@@ -50,6 +51,7 @@ pub(crate) struct Driver {
     pub(crate) executor: ExecutorHandle,
     pub(crate) execs: Execs,
     pub(crate) gpus: GpuMonitor,
+    pub(crate) gpu_use: GpuUse,
     pub(crate) health: Health,
     /// Where the session keeper reads the newest leadership accepted.
     pub(crate) newest: watch::Sender<LeadershipEpoch>,
@@ -254,16 +256,19 @@ impl Driver {
             self.executor.compact(self.agent.journal()).await?;
         }
         let status = self.agent.status();
-        let faulted = status
-            .gpus
-            .iter()
-            .filter(|(_, health)| *health != GpuHealth::Healthy);
+        let unfit = { status.gpus.iter() }.filter(|(_, health)| *health != GpuHealth::Healthy);
+        let faulted: BTreeSet<GpuUuid> = unfit.map(|(gpu, _)| *gpu).collect();
         let remaining = self
             .agent
             .next_deadline()
             .map(|deadline| deadline.since(now));
-        let running = self.agent.tasks().values().filter(|task| task.is_alive());
-        metrics::levels(running.count(), faulted.count(), remaining);
+        let running = || self.agent.tasks().values().filter(|task| task.is_alive());
+        let holders = running().flat_map(|task| {
+            let TaskAssignment { key, gpus, .. } = &*task.assignment;
+            gpus.iter().map(|gpu| (*gpu, key.job))
+        });
+        self.gpu_use.show(&faulted, &holders.collect());
+        metrics::levels(running().count(), faulted.len(), remaining);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ pub mod helper;
 mod memory;
 mod monitor;
 mod nvml;
+mod nvml_gauges;
 mod nvml_sensors;
 mod sensors;
 mod simulated;

@@ -11,8 +11,8 @@ use muster_core::ids::GpuUuid;
 use muster_core::time::MonotonicMs;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{
-    Clock, EccCounter, MemoryError, MemoryLocation, PerformancePolicy, PerformanceState,
-    RetirementCause, TemperatureSensor, TemperatureThreshold,
+    EccCounter, MemoryError, MemoryLocation, PerformancePolicy, PerformanceState, RetirementCause,
+    TemperatureSensor, TemperatureThreshold,
 };
 use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 use nvml_wrapper::enums::device::SampleValue;
@@ -21,18 +21,19 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, Nvml};
 
 use super::GpuError;
+use super::nvml_gauges;
 use super::sensors::{GpuReadings, GpuSensors};
 use crate::health::{POWER_BRAKE_RULE, RECOVERY_RULES};
 use crate::health::rates::{Rate, permille};
 
 /// Rows remapped for errors that were corrected; rows remapped for others; whether some wait; whether it failed.
-const REMAP_FIELDS: [u32; 4] = [142, 143, 144, 145];
+pub(super) const REMAP_FIELDS: [u32; 4] = [142, 143, 144, 145];
 /// What the driver says would bring the GPU back.
 const RECOVERY_FIELD: u32 = 230;
 /// Temperature of the memory.
 const MEMORY_TEMPERATURE_FIELD: u32 = 82;
 /// NVLinks that a GPU may have.
-const LINKS_MAX: u32 = 18;
+pub(super) const LINKS_MAX: u32 = 18;
 /// Per cent of use from which on a GPU counts as working: below, clocks and links rest.
 const BUSY_PERCENT: u32 = 90;
 
@@ -84,7 +85,7 @@ impl GpuSensors for NvmlSensors {
         look.power_and_clocks(before);
         look.pcie(before);
         look.links(before);
-        look.gauges();
+        nvml_gauges::read(&device, &mut readings);
         Ok(readings)
     }
 }
@@ -104,13 +105,7 @@ impl Look<'_> {
 
     /// A field's value, if the GPU has it.
     fn field(&self, id: u32) -> Option<i64> {
-        let values = self.device.field_values_for(&[FieldId(id)]).ok()?;
-        match values.into_iter().next()?.ok()?.value.ok()? {
-            SampleValue::U32(value) => Some(i64::from(value)),
-            SampleValue::U64(value) => Some(wide(value)),
-            SampleValue::I64(value) => Some(value),
-            SampleValue::F64(_) => None,
-        }
+        field(self.device, id)
     }
 
     fn memory_errors(&mut self) {
@@ -321,72 +316,16 @@ impl Look<'_> {
             self.sample("nvlink_crc", &metrics);
         }
     }
+}
 
-    /// What only graphs ask for.
-    fn gauges(&mut self) {
-        let device = self.device;
-        let total = |kind, counter| device.total_ecc_errors(kind, counter).ok();
-        let used = device.utilization_rates().ok();
-        let memory = device.memory_info().ok();
-        let clock = |of| device.clock_info(of).ok().map(f64::from);
-        let mib = |bytes: u64| float(wide(bytes >> 20));
-        let volatile = EccCounter::Volatile;
-        let gauges = [
-            ("DCGM_FI_DEV_SM_CLOCK", clock(Clock::SM)),
-            ("DCGM_FI_DEV_MEM_CLOCK", clock(Clock::Memory)),
-            (
-                "DCGM_FI_DEV_GPU_UTIL",
-                used.as_ref().map(|it| it.gpu.into()),
-            ),
-            (
-                "DCGM_FI_DEV_MEM_COPY_UTIL",
-                used.as_ref().map(|it| it.memory.into()),
-            ),
-            (
-                "DCGM_FI_DEV_FB_FREE",
-                memory.as_ref().map(|it| mib(it.free)),
-            ),
-            (
-                "DCGM_FI_DEV_FB_USED",
-                memory.as_ref().map(|it| mib(it.used)),
-            ),
-            (
-                "DCGM_FI_DEV_FB_RESERVED",
-                memory.as_ref().map(|it| mib(it.reserved)),
-            ),
-            (
-                "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
-                device
-                    .total_energy_consumption()
-                    .ok()
-                    .map(|it| float(wide(it))),
-            ),
-            (
-                "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
-                total(MemoryError::Corrected, volatile).map(|it| float(wide(it))),
-            ),
-            (
-                "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
-                total(MemoryError::Uncorrected, volatile).map(|it| float(wide(it))),
-            ),
-            (
-                "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
-                self.field(REMAP_FIELDS[0]).map(float),
-            ),
-            (
-                "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
-                self.field(REMAP_FIELDS[1]).map(float),
-            ),
-            (
-                "DCGM_FI_DEV_ROW_REMAP_FAILURE",
-                self.field(REMAP_FIELDS[3]).map(float),
-            ),
-        ];
-        for (name, value) in gauges {
-            if let Some(value) = value {
-                self.readings.gauge(name, value);
-            }
-        }
+/// A field's value, if the GPU has it.
+pub(super) fn field(device: &Device<'static>, id: u32) -> Option<i64> {
+    let values = device.field_values_for(&[FieldId(id)]).ok()?;
+    match values.into_iter().next()?.ok()?.value.ok()? {
+        SampleValue::U32(value) => Some(i64::from(value)),
+        SampleValue::U64(value) => Some(wide(value)),
+        SampleValue::I64(value) => Some(value),
+        SampleValue::F64(_) => None,
     }
 }
 
@@ -397,15 +336,15 @@ fn number_of(state: PerformanceState) -> Option<i64> {
     (number < 16).then(|| i64::from(number))
 }
 
-fn wide(value: u64) -> i64 {
+pub(super) fn wide(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn count(number: usize) -> i64 {
+pub(super) fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Graphs need no more than 53 bits.
-fn float(value: i64) -> f64 {
+pub(super) fn float(value: i64) -> f64 {
     value as f64
 }

@@ -30,6 +30,8 @@ pub struct HealthConfig {
     pub sample_ms: u64,
     /// Whether the GPUs' gauges are exported under the names that NVIDIA's exporter gives them; off where that one runs too.
     pub gpu_gauges: bool,
+    /// The folder where NVIDIA's exporter looks for the job of each GPU (`DCGM_HPC_JOB_MAPPING_DIR`); without it nothing is written.
+    pub job_mapping: Option<PathBuf>,
     /// What this host should have; what it says nothing of is not looked at.
     pub expected: Expected,
     /// Shared file systems that jobs need: mounted here, and answering.
@@ -53,6 +55,7 @@ impl Default for HealthConfig {
             host_root: PathBuf::from("/"),
             sample_ms: HEALTH_SAMPLE_MS,
             gpu_gauges: true,
+            job_mapping: None,
             expected: Expected::default(),
             mounts: Vec::new(),
             checks: Vec::new(),
@@ -136,6 +139,10 @@ impl HealthConfig {
             (
                 self.host_root.is_absolute(),
                 "host_root must be an absolute path",
+            ),
+            (
+                { self.job_mapping.iter() }.all(|path| path.is_absolute()),
+                "job_mapping must be an absolute path",
             ),
             (self.sample_ms > 0, "sample_ms must be at least 1"),
             (
@@ -245,6 +252,7 @@ mod tests {
         assert_eq!(rule(|it| it.kernel_log = "off".into()), "");
         assert!(rule(|it| it.kernel_log = "kmsg".into()).contains("kernel_log"));
         assert!(rule(|it| it.host_root = "host".into()).contains("host_root"));
+        assert!(rule(|it| it.job_mapping = Some("jobs".into())).contains("job_mapping"));
         assert!(rule(|it| it.sample_ms = 0).contains("sample_ms"));
         assert!(rule(|it| it.mounts = vec!["scratch".into()]).contains("mounts"));
         for driver in ["580", "v580.65.06", "580..06", "580.65.", ""] {

@@ -29,6 +29,7 @@ mod program;
 pub(crate) mod rates;
 mod rules;
 mod sampler;
+mod series;
 mod services;
 mod signals;
 #[cfg(test)]
@@ -136,6 +137,8 @@ struct Against(Arc<Mutex<Known>>);
 struct Known {
     /// When each GPU last had an XID that says that it does not work.
     xids: BTreeMap<GpuUuid, MonotonicMs>,
+    /// The last XID of each GPU.
+    codes: BTreeMap<GpuUuid, u32>,
     /// What does not work by a rule that a reading ends, as long as none does.
     ill: Vec<(String, Component)>,
 }
@@ -151,6 +154,15 @@ impl Against {
 
     fn xid_of(&self, gpu: GpuUuid) -> Option<MonotonicMs> {
         self.known().xids.get(&gpu).copied()
+    }
+
+    fn note_code(&self, gpu: GpuUuid, code: u32) {
+        self.known().codes.insert(gpu, code);
+    }
+
+    /// The last XID of a GPU; 0 before the first.
+    fn last_code(&self, gpu: GpuUuid) -> u32 {
+        self.known().codes.get(&gpu).copied().unwrap_or_default()
     }
 
     fn set_ill(&self, ill: Vec<(String, Component)>) {
@@ -190,6 +202,8 @@ impl Gpus {
 
 /// Where the watch over health keeps what it must, and what it must know of the host.
 pub(crate) struct Place {
+    /// The host's name.
+    pub(crate) host: String,
     pub(crate) data: PathBuf,
     pub(crate) boot_id: String,
     /// Whether the host has booted since the last agent ran.
@@ -264,7 +278,7 @@ pub(crate) fn start(
             is_simulated: gpus.is_simulated,
             injector: gpus.injector,
             shown: looked_at,
-            against,
+            against: against.clone(),
         },
         (place.clock, reboot_mark(&place.data)),
         (seen.clone(), outbox),
@@ -274,7 +288,7 @@ pub(crate) fn start(
         config,
         (gpus.described, gpus.addresses, gpus.sensors),
         &place,
-        sweep,
+        (sweep, against),
         &seen,
     );
     HealthDesk {

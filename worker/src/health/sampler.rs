@@ -15,7 +15,10 @@ use muster_supervisor::clock::LeaseClock;
 use tokio::sync::mpsc::Sender;
 
 use super::host::HostSensors;
-use super::{HealthConfig, POWER_BRAKE_RULE, Place, Sample, Seen, THIS_HOST, thread};
+use super::series::{GpuSeries, LAST_XID};
+use super::{
+    Against, HealthConfig, POWER_BRAKE_RULE, Place, Sample, Seen, THIS_HOST, thread,
+};
 use crate::gpu::{GpuError, GpuSensors};
 use crate::metrics;
 use crate::session::jitter;
@@ -77,7 +80,7 @@ pub(super) fn start(
         Box<dyn GpuSensors>,
     ),
     place: &Place,
-    sweep: Arc<Sweep>,
+    (sweep, against): (Arc<Sweep>, Against),
     seen: &Sender<Seen>,
 ) {
     let period = Duration::from_millis(config.sample_ms);
@@ -90,11 +93,13 @@ pub(super) fn start(
     if gpus.is_empty() {
         return;
     }
+    let series = || GpuSeries::new(&place.host, &config.host_root, addresses);
     let watch = GpuWatch {
         gpus,
         sensors,
         sweep,
-        shows_gauges: config.gpu_gauges,
+        against,
+        series: config.gpu_gauges.then(series),
     };
     let sender = seen.clone();
     thread("gpu-health", move || watch.run(period, &sender));
@@ -116,7 +121,9 @@ struct GpuWatch {
     gpus: Vec<GpuDescription>,
     sensors: Box<dyn GpuSensors>,
     sweep: Arc<Sweep>,
-    shows_gauges: bool,
+    against: Against,
+    /// What graphs ask for, if it is exported.
+    series: Option<GpuSeries>,
 }
 
 impl GpuWatch {
@@ -147,9 +154,11 @@ impl GpuWatch {
                 component: Component::Gpu(gpu.uuid),
                 metrics,
             }));
-            if self.shows_gauges {
+            if let Some(series) = &mut self.series {
+                let last_xid = f64::from(self.against.last_code(gpu.uuid));
+                series.show(gpu, LAST_XID.to_owned(), last_xid);
                 for (name, value) in read.gauges {
-                    metrics::gpu_gauge(name, gpu, value);
+                    series.show(gpu, name, value);
                 }
             }
         }
@@ -232,7 +241,8 @@ mod tests {
             }],
             sensors: Box::new(Late(MonotonicMs(u64::MAX))),
             sweep: Arc::new(Sweep::new(clock)),
-            shows_gauges: false,
+            against: Against::default(),
+            series: None,
         };
         assert!(watch.sweep().is_err());
         let began_ms = watch.sweep.began_ms.load(Ordering::Relaxed);

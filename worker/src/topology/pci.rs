@@ -44,6 +44,20 @@ impl FromStr for PciAddress {
     }
 }
 
+impl PciAddress {
+    /// As NVIDIA's tools write it: `00000000:17:00.0`.
+    #[must_use]
+    pub fn as_the_driver_writes_it(&self) -> String {
+        let Self {
+            domain,
+            bus,
+            device,
+            function,
+        } = self;
+        format!("{domain:08X}:{bus:02X}:{device:02X}.{function:X}")
+    }
+}
+
 impl fmt::Display for PciAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

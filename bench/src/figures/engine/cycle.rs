@@ -85,6 +85,7 @@ fn plan_block(cluster: &mut Cluster, number: u32) -> anyhow::Result<()> {
         request: cluster.next_request(),
         target: BlockTarget::Host(name.unwrap_or_default()),
         block,
+        spares_last: false,
     };
     carry_out(cluster, &command)
 }

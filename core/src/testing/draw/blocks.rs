@@ -30,6 +30,7 @@ impl Draw<'_> {
                 drain_deadline,
                 planned: None,
             },
+            spares_last: expires_at.is_none(),
         }
     }
 
@@ -53,6 +54,7 @@ impl Draw<'_> {
                     notice_ms: self.below(60_000),
                 }),
             },
+            spares_last: false,
         }
     }
 

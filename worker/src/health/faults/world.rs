@@ -504,6 +504,7 @@ impl World {
                 drain_deadline: None,
                 planned: None,
             },
+            spares_last: false,
         };
         self.require(&command)
     }

@@ -38,6 +38,7 @@ impl Judge {
     /// An XID, from the kernel's log or from NVML: whoever comes second is not told.
     pub(super) fn xid(&mut self, gpu: GpuUuid, xid: &Xid, evidence: &str) {
         metrics::xid(xid.code);
+        self.against.note_code(gpu, xid.code);
         let judged = judge_xid(&self.rules.codes, xid, self.release);
         let policy = self.rules.codes.xid(xid.code);
         if policy.is_some_and(|policy| policy.blame == Blame::Nothing) {

@@ -1,0 +1,101 @@
+//! Filters of lists by where hosts and GPUs stand.
+
+use muster_core::health::Component;
+use muster_core::health::component::Phase;
+use muster_core::ids::HostId;
+use muster_core::state::State;
+use muster_proto::status;
+use tonic::{Code, Status};
+
+/// Where what a list shows must stand.
+#[derive(Debug)]
+pub(crate) struct Standings {
+    /// One of these; anywhere if there are none.
+    phases: Vec<Phase>,
+    kept_off_only: bool,
+}
+
+impl Standings {
+    /// Reads a request's words: those of phases, and `blocked` and `draining` for those by rules and by admins together.
+    pub(crate) fn parse(words: &[String], kept_off_only: bool) -> Result<Self, Status> {
+        let mut phases = Vec::new();
+        for word in words {
+            let before = phases.len();
+            let is_meant = |phase: &Phase| phase.word() == word || stem(*phase) == word;
+            phases.extend(Phase::ALL.iter().copied().filter(is_meant));
+            if phases.len() == before {
+                return Err(unknown(word));
+            }
+        }
+        Ok(Self {
+            phases,
+            kept_off_only,
+        })
+    }
+
+    /// Whether a list is to show a component.
+    pub(crate) fn has(&self, state: &State, component: &Component) -> bool {
+        self.has_phase(state, component) && (!self.kept_off_only || is_held(state, component))
+    }
+
+    /// Whether a list is to show a host, for what rules keep off it or its adapters.
+    pub(crate) fn has_host(&self, state: &State, host: HostId) -> bool {
+        let itself = Component::Host(host);
+        let adapters = || state.health.adapters_of(host);
+        self.has_phase(state, &itself)
+            && (!self.kept_off_only
+                || is_held(state, &itself)
+                || adapters().iter().any(|adapter| is_held(state, adapter)))
+    }
+
+    fn has_phase(&self, state: &State, component: &Component) -> bool {
+        self.phases.is_empty() || self.phases.contains(&state.health.phase(component))
+    }
+}
+
+/// A phase's word without who put it there.
+fn stem(phase: Phase) -> &'static str {
+    let word = phase.word();
+    word.split_once('(').map_or(word, |(stem, _)| stem)
+}
+
+fn is_held(state: &State, component: &Component) -> bool {
+    let condition = state.health.condition(component);
+    condition.is_some_and(|condition| !condition.holds.is_empty())
+}
+
+fn unknown(word: &str) -> Status {
+    let shown: String = word.chars().take(64).collect();
+    status::error(
+        Code::InvalidArgument,
+        "INVALID_REQUEST",
+        &format!(
+            "phases: `{shown}` is no phase; known are {}",
+            Phase::all_words()
+        ),
+        &[("field", "phases".to_owned())],
+    )
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_is_meant_by_its_word_or_whoever_put_it_there() {
+        let phases = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            Standings::parse(&words, false).unwrap().phases
+        };
+        assert_eq!(phases(&["blocked(auto)"]), [Phase::Blocked]);
+        assert_eq!(phases(&["blocked"]), [Phase::Blocked, Phase::BlockedAdmin]);
+        assert_eq!(
+            phases(&["draining", "rma"]),
+            [Phase::Draining, Phase::DrainingAdmin, Phase::Rma]
+        );
+        let refused = Standings::parse(&["sick".to_owned()], false).unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().contains("probation"), "{refused}");
+    }
+}

@@ -1,0 +1,116 @@
+//! What is left to luck about illnesses: when a task dies of one that harms now and then, and whether a check finds one that
+//! nothing tells of.
+//!
+//! Drawn for what it is about and nothing else: the same attempt of the same job meets the same luck, and the third check of an
+//! illness finds the same, whatever else happened before. A number that every change of the course shifts (a revision, a
+//! millisecond) would draw everything anew at each change, and what comes of the draws would pass for what comes of the change.
+
+use std::collections::BTreeMap;
+
+use crate::illness::hash;
+
+/// Of a hundred checks of an illness that nothing tells of, so many find it (ByteDance: synthetic checks miss over 60).
+const CHECKS_FIND_PERCENT: u64 = 40;
+
+/// What a number is drawn for.
+#[derive(Clone, Copy, Debug)]
+enum Question {
+    Death = 1,
+    Check = 2,
+}
+
+/// The luck of one course.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Luck {
+    salt: u64,
+    /// The last check of each illness, and how many it has had.
+    checks: BTreeMap<usize, (usize, u64)>,
+}
+
+impl Luck {
+    pub(super) const fn new(salt: u64) -> Self {
+        Self {
+            salt,
+            checks: BTreeMap::new(),
+        }
+    }
+
+    fn draw(&self, question: Question, words: &[u64]) -> u64 {
+        let mut all = vec![self.salt, question as u64];
+        all.extend_from_slice(words);
+        hash(&all)
+    }
+
+    /// How long an attempt of a job, the first being 1, lives with an illness: between nothing and twice the mean.
+    pub(super) fn dies_after_ms(
+        &self,
+        (illness, job, attempt): (usize, usize, u32),
+        mean_ms: u64,
+    ) -> u64 {
+        let words = [illness as u64, job as u64, u64::from(attempt)];
+        self.draw(Question::Death, &words) % (2 * mean_ms)
+    }
+
+    /// Whether a check finds an illness. Checks count from the first that an illness has; asked again about the same one, the
+    /// answer stays.
+    pub(super) fn check_finds(&mut self, illness: usize, check: usize) -> bool {
+        let (last, count) = self.checks.entry(illness).or_insert((check, 1));
+        if *last != check {
+            (*last, *count) = (check, *count + 1);
+        }
+        let count = *count;
+        self.draw(Question::Check, &[illness as u64, count]) % 100 < CHECKS_FIND_PERCENT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_MS: u64 = 3_600_000;
+
+    #[test]
+    fn luck_goes_by_what_it_is_about_and_not_by_when() {
+        let (mut early, mut late) = (Luck::new(7), Luck::new(7));
+        let finds = |luck: &mut Luck, checks: &[usize]| {
+            let finds = checks.iter().map(|check| luck.check_finds(3, *check));
+            finds.collect::<Vec<bool>>()
+        };
+        // Positions of checks among all that were ordered differ from course to course; that they are the nth does not.
+        let first = finds(&mut early, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        let other = finds(&mut late, &[10, 20, 30, 40, 50, 60, 70, 80]);
+        assert_eq!(first, other);
+        assert!(first.contains(&true) && first.contains(&false));
+        let death = early.dies_after_ms((3, 11, 2), HOUR_MS);
+        assert_eq!(death, late.dies_after_ms((3, 11, 2), HOUR_MS));
+        assert!(death < 2 * HOUR_MS);
+    }
+
+    #[test]
+    fn the_same_check_finds_the_same_when_it_is_asked_again() {
+        let mut luck = Luck::new(0);
+        for check in 0..50 {
+            let found = luck.check_finds(5, check);
+            assert_eq!(luck.check_finds(5, check), found, "{check}");
+        }
+    }
+
+    #[test]
+    fn another_salt_is_another_course() {
+        let deaths = |salt: u64| {
+            let luck = Luck::new(salt);
+            (0..20)
+                .map(|attempt| luck.dies_after_ms((1, 2, attempt), HOUR_MS))
+                .collect::<Vec<u64>>()
+        };
+        assert_ne!(deaths(0), deaths(1));
+    }
+
+    #[test]
+    fn four_of_ten_checks_find_what_nothing_tells_of() {
+        let found: usize = (0..1_000)
+            .map(|illness| usize::from(Luck::new(1).check_finds(illness, 0)))
+            .sum();
+        assert!((350..450).contains(&found), "{found}");
+    }
+}

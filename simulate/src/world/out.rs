@@ -1,0 +1,154 @@
+//! What is out of placement, what of it is ill, and what the rest waits for.
+
+use std::ops::{Add, Sub};
+
+use muster_core::health::Component;
+use muster_core::health::book::Book;
+use muster_core::health::component::Phase;
+use muster_core::ids::HostId;
+use muster_core::state::{Gpu, Host};
+use muster_core::time::TimeMs;
+use serde::Serialize;
+
+use super::run::World;
+use super::ward::position;
+use crate::scenario::Place;
+
+/// An amount of GPUs that are well and out of placement, with nobody on them, by what they wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HealthyOut<T> {
+    /// For work beside them on a host that drains.
+    pub draining: T,
+    /// For time to pass, a place among the repairs, or a reading to be well.
+    pub waiting: T,
+    /// For a person: nothing automatic gives them back.
+    pub by_hand: T,
+    /// For the end of a check or a repair.
+    pub checking: T,
+}
+
+impl<T: Copy> HealthyOut<T> {
+    /// The same in another unit.
+    pub fn map<U>(self, other: impl Fn(T) -> U) -> HealthyOut<U> {
+        HealthyOut {
+            draining: other(self.draining),
+            waiting: other(self.waiting),
+            by_hand: other(self.by_hand),
+            checking: other(self.checking),
+        }
+    }
+
+    fn zip(self, with: Self, both: impl Fn(T, T) -> T) -> Self {
+        Self {
+            draining: both(self.draining, with.draining),
+            waiting: both(self.waiting, with.waiting),
+            by_hand: both(self.by_hand, with.by_hand),
+            checking: both(self.checking, with.checking),
+        }
+    }
+}
+
+impl<T: Copy + Add<Output = T>> HealthyOut<T> {
+    /// All of it, whatever it waits for.
+    pub fn total(self) -> T {
+        self.draining + self.waiting + self.by_hand + self.checking
+    }
+
+    pub(super) fn plus(self, more: Self) -> Self {
+        self.zip(more, Add::add)
+    }
+}
+
+/// GPUs that are out of placement, and what of them is ill.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HostSum {
+    pub(super) out: u32,
+    pub(super) ill: u32,
+    pub(super) healthy_out: HealthyOut<u32>,
+}
+
+impl HostSum {
+    fn zip(self, with: Self, both: impl Fn(u32, u32) -> u32) -> Self {
+        Self {
+            out: both(self.out, with.out),
+            ill: both(self.ill, with.ill),
+            healthy_out: self.healthy_out.zip(with.healthy_out, both),
+        }
+    }
+
+    pub(super) fn plus(self, more: Self) -> Self {
+        self.zip(more, Add::add)
+    }
+
+    pub(super) fn minus(self, less: Self) -> Self {
+        self.zip(less, Sub::sub)
+    }
+}
+
+impl World<'_> {
+    /// Counts what a host has out of placement.
+    pub(super) fn count_out(&mut self, id: HostId) {
+        let Some(ward) = &self.ward else { return };
+        let Some(host) = self.engine.state.host(id) else {
+            return;
+        };
+        let lasting = ward.lasting_on(position(id));
+        let real = { lasting.iter() }
+            .map(|it| self.illness(*it))
+            .filter(|illness| !illness.is_false);
+        let places: Vec<Place> = real.map(|illness| illness.place).collect();
+        let (book, now) = (&self.engine.state.health, self.engine.now);
+        let mut sum = HostSum::default();
+        for gpu in &host.gpus {
+            let is_out = !host.accepts_work() || !gpu.usable();
+            let is_ill = places.iter().any(|place| match place {
+                Place::Host(_) => true,
+                Place::Gpu(_, index) => *index == gpu.index,
+            });
+            sum.out += u32::from(is_out);
+            sum.ill += u32::from(is_ill);
+            if is_out && gpu.holder.is_none() && !is_ill {
+                *waits_for(book, (host, gpu), now).of(&mut sum.healthy_out) += 1;
+            }
+        }
+        self.ward().see(id, sum);
+    }
+}
+
+/// What something that is out of placement waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitsFor {
+    Work,
+    Time,
+    Person,
+    Check,
+}
+
+impl WaitsFor {
+    const fn of<T>(self, by: &mut HealthyOut<T>) -> &mut T {
+        match self {
+            Self::Work => &mut by.draining,
+            Self::Time => &mut by.waiting,
+            Self::Person => &mut by.by_hand,
+            Self::Check => &mut by.checking,
+        }
+    }
+}
+
+/// What a GPU waits for that is out of placement: by its own condition, or else by its host's.
+fn waits_for(book: &Book, (host, gpu): (&Host, &Gpu), now: TimeMs) -> WaitsFor {
+    let conditions = [Component::Gpu(gpu.uuid), Component::Host(host.id)];
+    let out = { conditions.iter() }
+        .filter_map(|component| book.condition(component))
+        .find(|condition| !condition.phase.accepts_work());
+    let Some(condition) = out else {
+        return WaitsFor::Time;
+    };
+    match condition.phase {
+        Phase::Draining | Phase::DrainingAdmin => WaitsFor::Work,
+        Phase::Repairing | Phase::Checking => WaitsFor::Check,
+        Phase::Rma | Phase::BlockedAdmin => WaitsFor::Person,
+        Phase::Blocked if condition.is_for_a_person(now) => WaitsFor::Person,
+        Phase::Blocked | Phase::Healthy | Phase::Suspect | Phase::Probation => WaitsFor::Time,
+    }
+}
