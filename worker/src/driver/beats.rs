@@ -83,13 +83,14 @@ impl Beats {
         self.until_status = 0;
     }
 
-    /// The leader acknowledged a beat.
-    pub(super) fn acknowledged(&mut self, sequence: u64, now: MonotonicMs) {
+    /// The leader acknowledged a beat: the milliseconds that took, if the beat is remembered.
+    pub(super) fn acknowledged(&mut self, sequence: u64, now: MonotonicMs) -> Option<u64> {
         self.answered_at = now;
-        if let Some(sent_at) = self.sent.remove(&sequence) {
-            metrics::beat_round_trip_ms(now.since(sent_at));
-        }
+        let sent_at = self.sent.remove(&sequence);
+        let round_trip_ms = sent_at.map(|sent_at| now.since(sent_at));
+        round_trip_ms.inspect(|took_ms| metrics::beat_round_trip_ms(*took_ms));
         self.sent = self.sent.split_off(&sequence);
+        round_trip_ms
     }
 
     /// Whether the leader has been silent for so long that another one should be looked for.

@@ -84,6 +84,8 @@ impl GpuSensors for NvmlSensors {
         look.pcie(before);
         look.links(before);
         look.gauges();
+        let processes = device.running_compute_processes().ok();
+        readings.processes = processes.map(|all| all.iter().map(|process| process.pid).collect());
         Ok(readings)
     }
 }

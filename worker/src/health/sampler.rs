@@ -15,12 +15,17 @@ use muster_supervisor::clock::LeaseClock;
 use tokio::sync::mpsc::Sender;
 
 use super::host::HostSensors;
+use super::strangers::Strangers;
 use super::{HealthConfig, Place, Sample, Seen, THIS_HOST, thread};
-use crate::gpu::{GpuError, GpuSensors};
+use crate::gpu::{GpuError, GpuReadings, GpuSensors, GpuUse};
 use crate::metrics;
 use crate::session::jitter;
 use crate::topology::PciAddress;
 
+/// The rule about processes on a GPU that are nobody's task.
+const FOREIGN: &str = "foreign_proc";
+/// The gauge that says how busy a GPU is, in per cent.
+const UTILISATION: &str = "DCGM_FI_DEV_GPU_UTIL";
 /// Sweeps shorter than this are never told as unfinished.
 const LONG_MS: u64 = 10_000;
 /// Longest pause after a sweep that failed.
@@ -71,10 +76,11 @@ impl Sweep {
 /// Starts both threads; that of GPUs only where there are some.
 pub(super) fn start(
     config: &HealthConfig,
-    (gpus, addresses, sensors): (
+    (gpus, addresses, sensors, uses): (
         Vec<GpuDescription>,
         BTreeMap<GpuUuid, PciAddress>,
         Box<dyn GpuSensors>,
+        GpuUse,
     ),
     place: &Place,
     sweep: Arc<Sweep>,
@@ -95,6 +101,8 @@ pub(super) fn start(
         sensors,
         sweep,
         shows_gauges: config.gpu_gauges,
+        uses,
+        strangers: Strangers::of_this_host(&config.host_root),
     };
     let sender = seen.clone();
     thread("gpu-health", move || watch.run(period, &sender));
@@ -117,6 +125,17 @@ struct GpuWatch {
     sensors: Box<dyn GpuSensors>,
     sweep: Arc<Sweep>,
     shows_gauges: bool,
+    uses: GpuUse,
+    strangers: Option<Strangers>,
+}
+
+/// How busy a GPU was since the last look, as NVML says it.
+fn busy_permille(read: &GpuReadings) -> Option<u16> {
+    let mut gauges = read.gauges.iter();
+    let (_, percent) = gauges.find(|(name, _)| name == UTILISATION)?;
+    (0.0..=100.0)
+        .contains(percent)
+        .then_some((percent * 10.0) as u16)
 }
 
 impl GpuWatch {
@@ -140,7 +159,16 @@ impl GpuWatch {
         self.sweep.begin();
         let mut samples = Vec::new();
         for gpu in &self.gpus {
-            let read = self.sensors.read(gpu, self.sweep.clock.now())?;
+            let now = self.sweep.clock.now();
+            let read = self.sensors.read(gpu, now)?;
+            if let Some(busy_permille) = busy_permille(&read) {
+                self.uses.read(gpu.uuid, now, busy_permille);
+            }
+            if let (Some(strangers), Some(processes)) = (&self.strangers, &read.processes) {
+                let metrics = [("processes", strangers.count(processes))];
+                let of_gpu = Component::Gpu(gpu.uuid);
+                samples.push(Sample::new(FOREIGN, of_gpu, &metrics));
+            }
             let of_gpu = read.samples.into_iter();
             samples.extend(of_gpu.map(|(rule, metrics)| Sample {
                 rule,
@@ -174,8 +202,6 @@ mod tests {
     use muster_core::time::MonotonicMs;
     use muster_supervisor::testing::eventually;
 
-    use crate::gpu::GpuReadings;
-
     /// Sensors that can be read from a moment on.
     struct Late(MonotonicMs);
 
@@ -201,6 +227,8 @@ mod tests {
             sensors: Box::new(Late(MonotonicMs(u64::MAX))),
             sweep: Arc::new(Sweep::new(clock)),
             shows_gauges: false,
+            uses: GpuUse::default(),
+            strangers: None,
         };
         assert!(watch.sweep().is_err());
         let began_ms = watch.sweep.began_ms.load(Ordering::Relaxed);

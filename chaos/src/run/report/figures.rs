@@ -129,7 +129,7 @@ fn has_effect(seen: &Seen<'_>) -> bool {
     }
     match fault {
         // Whether anything runs on it is a matter of chance.
-        Fault::GpuFaulted => came(|kind| matches!(kind, EventKind::GpuHealthChanged { .. })),
+        Fault::GpuFaulted => came(|kind| matches!(kind, EventKind::HealthChanged { .. })),
         Fault::PreemptStorm => came(|kind| matches!(kind, EventKind::AttemptStopping { .. })),
         _ => !fault.displaces() || came(is_displacement),
     }

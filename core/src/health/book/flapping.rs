@@ -29,6 +29,7 @@ impl Book {
                 WINDOW_MS / MINUTE_MS
             ),
             since: now,
+            restart: None,
         };
         self.keep_off(&Component::Host(host), held)
             .into_iter()

@@ -4,12 +4,14 @@
 //! knows of the place, and gets back what follows; it decides nothing of health itself.
 
 mod admin;
+mod clocks;
 mod ended;
 mod flapping;
 mod hear;
 mod parts;
 mod past;
 mod propose;
+mod restarts;
 mod work;
 
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use super::{Component, Finding};
 use crate::ids::{HostId, JobId};
 use crate::time::TimeMs;
 
+pub use self::ended::Excludes;
 pub use self::parts::Part;
 pub use self::past::{BadEnd, ENDS_KEPT_MAX, PROGRAMS_KEPT_MAX, Program, RanWell};
 pub use self::work::{Due, Order, WorkRefused, WorkStep};
@@ -73,6 +76,13 @@ pub enum Effect {
     Repair(Component, DeviceAction),
     /// A check is due once nothing runs there.
     CheckIdle(Component),
+    /// The host's worker is to start the services again that a rule is about.
+    Restart {
+        /// Which host.
+        host: HostId,
+        /// The rule.
+        rule: String,
+    },
     /// A rail refused something, or all but the end of placement.
     Railed(Component, Refused),
     /// The component's own state refused it.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::work::is_repair;
 use super::{Book, Effect, Place};
 use crate::health::component::{Actor, Change, Event};
 use crate::health::guard_rails::{Proposal, Verdict};
@@ -69,6 +70,11 @@ impl Book {
             effects.extend(self.suspect(wish, &target));
             return effects;
         }
+        let is_worn_out = self.is_worn_out(wish, &target);
+        let wish = &Wish {
+            by_hand: wish.by_hand || is_worn_out,
+            ..wish.clone()
+        };
         let mut effects = self.change(&target, wish.change(event, true));
         if is_for_later {
             effects.extend(self.repair(wish, &target, place));
@@ -148,12 +154,25 @@ impl Book {
         Some(effects)
     }
 
+    /// Whether a repair is wanted of what was repaired so often that only a person gives it back.
+    fn is_worn_out(&self, wish: &Wish<'_>, target: &Component) -> bool {
+        let known = self.repairs.get(target);
+        is_repair(wish.device)
+            && known.is_some_and(|repairs| repairs.is_worn_out(wish.at, self.patience))
+    }
+
     /// The repair that comes next on the ladder, if one may begin now.
     fn repair(&self, wish: &Wish<'_>, target: &Component, place: &Place<'_>) -> Vec<Effect> {
         let known = self.repairs.get(target);
-        let device = known.map_or(wish.device, |repairs| repairs.next(wish.at, wish.device));
+        let device = known.map_or(wish.device, |repairs| {
+            repairs.next(wish.at, wish.device, self.patience)
+        });
         match device {
-            DeviceAction::None | DeviceAction::Decode | DeviceAction::Text => Vec::new(),
+            // Services are started again by what keeps something off their host.
+            DeviceAction::None
+            | DeviceAction::RestartService
+            | DeviceAction::Decode
+            | DeviceAction::Text => Vec::new(),
             DeviceAction::Inspect | DeviceAction::Rma => {
                 vec![Effect::Alert(target.clone(), wish.evidence.to_owned())]
             }

@@ -120,6 +120,10 @@ enum Command {
     Unblock {
         place: String,
     },
+    /// These rules of the shipped ones only observe from now on.
+    Observe {
+        rules: Vec<String>,
+    },
     /// Another replica leads.
     Lead,
     /// What is known of health.
@@ -220,6 +224,7 @@ impl goldenscript::Runner for Faults {
             }
             Command::Block { place } => world.block(place)?,
             Command::Unblock { place } => world.unblock(place)?,
+            Command::Observe { rules } => world.observe(rules)?,
             Command::Lead => world.lead_anew(),
             Command::Health => return Ok(world.health()),
             Command::Within { span, text } => world.require_within(milliseconds(span)?, text)?,
