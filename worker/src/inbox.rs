@@ -21,6 +21,8 @@ pub(crate) enum Incoming {
     Checkpoint(RunId, CheckpointReport),
     /// Somebody holds a GPU who is to give it back; or nobody any more.
     GpuHeld(GpuUuid, Option<GpuHold>),
+    /// So many MiB of a GPU's memory are in use although its task was killed and waited for; 0 once it is free.
+    GpuStillHeld(GpuUuid, u64),
     /// A task could not read a checkpoint of an earlier attempt.
     Spoiled(RunId, SpoilReport),
     /// A task is at this step.

@@ -24,7 +24,7 @@ mod driver;
 mod error;
 mod exec;
 pub mod gpu;
-mod gpu_use;
+mod gpu_occupancy;
 mod health;
 pub mod identity;
 mod inbox;

@@ -146,6 +146,11 @@ pub const HEALTH_MOUNT_ANSWER_MAX: Duration = Duration::from_secs(5);
 pub const HEALTH_SERVICES_ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether something is over because nothing of it was seen, and whether a driver still answers.
 pub const HEALTH_TICK: Duration = Duration::from_secs(5);
+/// How long an XID that the driver reports waits for the kernel's line about it, if a line tells more than the code: both are
+/// written in the same moment.
+pub const XID_DETAILS_WAIT: Duration = Duration::from_millis(500);
+/// XIDs of the driver that wait while the watch over health is busy; beyond, the oldest is dropped.
+pub const XIDS_WAITING_MAX: usize = 256;
 /// How long a replica may take to answer with the health rules.
 pub const HEALTH_RULES_ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Between two rounds of asking replicas for health rules that none had.
@@ -166,8 +171,14 @@ pub const ADAPTER_PORTS_MAX: usize = 128;
 pub const HEALTH_DIAGNOSTIC_MAX: Duration = Duration::from_secs(180);
 /// How long a site's own check of a GPU may take.
 pub const HEALTH_ACTIVE_CHECK_MAX: Duration = Duration::from_secs(1_200);
+/// Runs of the active check of one GPU, while a figure is too low and not yet often enough in a row.
+pub const HEALTH_ACTIVE_CHECK_RUNS_MAX: u32 = 3;
 /// How long a reset of a GPU may take.
 pub const HEALTH_RESET_MAX: Duration = Duration::from_secs(180);
+/// How long a service may take to start again: what systemd itself waits for its start by default.
+pub const HEALTH_RESTART_MAX: Duration = Duration::from_secs(90);
+/// Services that a site may name to be started again.
+pub const HEALTH_RESTART_UNITS_MAX: usize = 16;
 /// How long a host may take to go down once it is to boot.
 pub const HEALTH_REBOOT_MAX: Duration = Duration::from_secs(600);
 /// Bytes that are kept of what a program of health prints.

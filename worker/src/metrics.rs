@@ -7,7 +7,7 @@ use muster_core::command::{Exit, GpuDescription};
 use muster_core::health::Severity;
 use muster_core::ids::JobId;
 
-use crate::gpu_use::GpuState;
+use crate::gpu_occupancy::GpuState;
 
 const RUNNING: &str = "muster_worker_tasks_running";
 const STARTS: &str = "muster_worker_task_starts_total";

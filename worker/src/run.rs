@@ -21,10 +21,10 @@ use crate::driver::{Driver, Executor, Health};
 use crate::error::Error;
 use crate::exec::Execs;
 use crate::gpu::{
-    FaultMemory, GpuBackend, GpuError, GpuMonitor, GpuSensors, HandOver, HelpedBackend,
+    FaultMemory, GpuBackend, GpuError, GpuMonitor, GpuSensors, GpuUse, HandOver, HelpedBackend,
     HelperProgram, SimulatedBackend, Timeline,
 };
-use crate::gpu_use::GpuUse;
+use crate::gpu_occupancy::GpuOccupancy;
 use crate::health;
 use crate::identity::{DataDirectory, Machine};
 use crate::inbox::inbox;
@@ -75,13 +75,14 @@ pub async fn run(
     let clock = LeaseClock::start();
     let engines = watch_engine(&config, &data, &stop).await;
     let patience = Duration::from_millis(config.gpu_memory_wait_ms);
-    let hand_over = HandOver::new(memory, patience, outbox.clone());
+    let uses = GpuUse::default();
+    let hand_over = HandOver::new(memory, patience, (outbox.clone(), uses.clone()));
     let settings = runner_config((&config, &data), hardware, engines.clone())?;
     let runner = Runner::new(settings, hand_over, clock, outbox.clone());
     let (journal, records) = Journal::open(&data.journal())?;
     let (agent, actions, late) = recover(&runner, &data, records).await?;
     let place = place(&data, &host, clock, &config);
-    let watched = gpus_to_watch(&monitor, addresses, sensors);
+    let watched = gpus_to_watch(&monitor, addresses, sensors, uses.clone());
     let desk = health::start(&config.health, place, watched, outbox.clone(), &stop);
     let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
     let (newest, accepted) = watch::channel(agent.leader());
@@ -99,8 +100,9 @@ pub async fn run(
         execs: Execs::new(runner.clone(), data.tasks()),
         runner,
         executor: handle,
-        gpu_use: GpuUse::new(monitor.inventory(), config.health.job_mapping),
+        gpu_occupancy: GpuOccupancy::new(monitor.inventory(), config.health.job_mapping),
         gpus: monitor,
+        uses,
         health: Health::new(desk),
         newest,
         logs: data.logs(),
@@ -171,6 +173,7 @@ fn gpus_to_watch(
     monitor: &GpuMonitor,
     addresses: BTreeMap<GpuUuid, PciAddress>,
     sensors: Box<dyn GpuSensors>,
+    uses: GpuUse,
 ) -> health::Gpus {
     health::Gpus {
         described: monitor.inventory().to_vec(),
@@ -178,6 +181,7 @@ fn gpus_to_watch(
         sensors,
         injector: monitor.injector(),
         is_simulated: monitor.is_simulated(),
+        uses,
     }
 }
 
@@ -210,11 +214,11 @@ impl Driver {
         actions: Vec<muster_core::agent::Action>,
         late: Vec<Input>,
     ) -> Result<(), Error> {
-        let gpus = self.gpus.all().into_iter();
-        let seen = gpus.map(|(gpu, health)| Input::GpuHealth { gpu, health });
-        let inputs: Vec<Input> = seen.chain(late).collect();
         self.carry_out(actions).await?;
-        for input in inputs {
+        for change in self.gpus.all() {
+            self.gpu_shows(change).await?;
+        }
+        for input in late {
             self.step(input).await?;
         }
         Ok(())

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use muster_core::command::{GpuHealth, HostHealth};
+use muster_core::command::HostHealth;
 use muster_core::event::{Event, EventKind};
+use muster_core::health::Component;
 use muster_core::ids::HostId;
 use muster_proto::v1;
 use tokio::time::Instant;
@@ -216,9 +217,21 @@ async fn lose_gpu(stage: &mut Stage) -> Result<(), DemoError> {
         .client
         .inject_gpu_fault(&host, &gpu, Some(fault))
         .await?;
-    let noticed = move |event: &Event| {
-        matches!(&event.kind, EventKind::GpuHealthChanged { gpu: of, health, .. }
-            if of.to_string() == gpu && *health != GpuHealth::Healthy)
+    // An XID 79 takes the host with it: what is left of it cannot be trusted.
+    let noticed = move |event: &Event| match &event.kind {
+        EventKind::HealthChanged {
+            component,
+            host_name,
+            to,
+            ..
+        } => {
+            let is_meant = match component {
+                Component::Gpu(of) => of.to_string() == gpu,
+                _ => *host_name == host,
+            };
+            is_meant && !to.accepts_work()
+        }
+        _ => false,
     };
     let seen = stage
         .observed

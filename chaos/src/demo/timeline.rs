@@ -5,6 +5,7 @@ use std::io::Write;
 use anstyle::{AnsiColor, Style};
 use muster_core::command::{BlockTarget, GpuHealth, HostHealth};
 use muster_core::event::{Event, EventKind};
+use muster_core::health::Component;
 use muster_core::ids::JobId;
 use tokio::time::Instant;
 
@@ -140,6 +141,27 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)
                 format!("{gpu} on {host_name} is out of placement ({signal})"),
             ),
         },
+        EventKind::HealthChanged {
+            component,
+            host_name,
+            from,
+            to,
+            rule,
+            ..
+        } => {
+            let place = match component {
+                Component::Host(_) => host_name.clone(),
+                part => format!("{part} on {host_name}"),
+            };
+            match (from.accepts_work(), to.accepts_work()) {
+                (true, false) => (
+                    Voice::Recovery,
+                    format!("{place} is out of placement (rule {rule})"),
+                ),
+                (false, true) => (Voice::Recovery, format!("{place} takes work again")),
+                _ => return None,
+            }
+        }
         EventKind::Blocked { target, block } => (
             Voice::Recovery,
             format!(

@@ -196,6 +196,8 @@ fn meaning(job: &Job, exit: &Exit) -> Option<ExitMeaning> {
 
 fn task_end<'a>(attempt: &Attempt, run: &'a TaskRun) -> TaskEnd<'a> {
     let ended_itself = |exit: &Exit| exit.start_error.is_none();
+    let seen = { run.exit.as_ref() }.and_then(|exit| exit.last_seen.as_deref().copied());
+    let seen = seen.unwrap_or_default();
     TaskEnd {
         task: run.task,
         host: run.host,
@@ -203,9 +205,9 @@ fn task_end<'a>(attempt: &Attempt, run: &'a TaskRun) -> TaskEnd<'a> {
         exit: run.exit.as_ref(),
         has_begun: attempt.running_at.is_some() || run.exit.as_ref().is_some_and(ended_itself),
         ran_ms: 0,
-        collectives: None,
-        busy_permille: None,
-        held_before_mib: 0,
+        step: seen.step,
+        busy_permille: seen.busy_permille,
+        held_before_mib: seen.held_before_mib.unwrap_or_default(),
         crashed_in_nccl: false,
     }
 }

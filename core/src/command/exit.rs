@@ -32,13 +32,17 @@ pub struct Exit {
     /// What it said about its end, for people: the telling line of its output; empty if nothing tells.
     #[serde(default)]
     pub evidence: String,
+    /// What its worker knew of it last; none if that is nothing.
+    #[serde(default)]
+    pub last_seen: Option<Box<LastSeen>>,
 }
 
 impl Exit {
     /// Whether it says something that readers before command format 4 would overlook.
     #[must_use]
     pub fn has_details(&self) -> bool {
-        self.memory.is_some() || self.sender.is_some() || !self.evidence.is_empty()
+        let has_more = self.sender.is_some() || self.last_seen.is_some();
+        self.memory.is_some() || has_more || !self.evidence.is_empty()
     }
 
     /// Whether it ended badly because the kernel killed it, or what it had started, when its host, and not it itself, was out
@@ -56,6 +60,7 @@ impl Exit {
             memory: None,
             sender: None,
             evidence: String::new(),
+            last_seen: None,
             ..self
         }
     }
@@ -68,6 +73,17 @@ pub struct MemoryEnd {
     pub limit_bytes: u64,
     /// The most it had, in bytes; 0 if nobody knows.
     pub peak_bytes: u64,
+}
+
+/// What a worker knew of a task when it ended: who stands out of a gang that hangs, and whose memory it lacked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastSeen {
+    /// How busy its GPUs were over the last minute that it ran, on average, per mille; none if that was not read.
+    pub busy_permille: Option<u16>,
+    /// MiB that were in use on its GPUs before it began, the most of any of them; none if nobody could say.
+    pub held_before_mib: Option<u64>,
+    /// The training step that it last said it was at; none if it never said.
+    pub step: Option<u64>,
 }
 
 /// Who sent a signal.

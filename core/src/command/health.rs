@@ -49,6 +49,21 @@ pub enum HealthCommand {
         /// Which.
         host: HostId,
     },
+    /// A worker has started the services of a rule again, or tried to.
+    Restarted {
+        /// The leader that heard of it.
+        leader: LeadershipEpoch,
+        /// Where.
+        host: HostId,
+        /// The rule.
+        rule: String,
+        /// When it was told to; another one is refused: it is about something that is over.
+        since: TimeMs,
+        /// Whether that worked. Whether it helped is read.
+        worked: bool,
+        /// What was done, for people.
+        evidence: String,
+    },
     /// Replaces the rules.
     SetRules {
         /// Idempotency key.
@@ -77,7 +92,8 @@ impl HealthCommand {
             Self::Report { leader, .. }
             | Self::Work { leader, .. }
             | Self::Tick { leader }
-            | Self::DrainLemon { leader, .. } => Some(*leader),
+            | Self::DrainLemon { leader, .. }
+            | Self::Restarted { leader, .. } => Some(*leader),
             Self::SetRules { .. } | Self::ResetBreaker { .. } => None,
         }
     }

@@ -134,15 +134,9 @@ words! {
         NoGang = "no_gang",
         /// Place no gang there that talks from GPU to GPU.
         NoPeerGang = "no_peer_gang",
-        /// Mark as slow.
-        Slow = "slow",
-        /// Free space, or end what is left of dead tasks.
-        Clean = "clean",
         /// Run an active check as soon as nothing runs there.
         Check = "check",
-        /// Let it work under probation.
-        Probation = "probation",
-        /// Start the service again.
+        /// Start the services again that the rule is about, while what the rule keeps off stays off.
         RestartService = "restart_service",
         /// Reset the GPU as soon as nothing runs on it.
         ResetIdle = "reset_idle",

@@ -5,6 +5,7 @@ use crate::command::{Command, HealthCommand, HostHealth};
 use crate::health::Component;
 use crate::health::book::WorkStep;
 use crate::health::component::Phase;
+use crate::health::rules::DeviceAction;
 use crate::ids::LeadershipEpoch;
 use crate::reactor::contact::Report;
 use crate::state::{Host, Pools, State};
@@ -42,13 +43,16 @@ pub(super) fn ended(
     report: &Report,
     now: TimeMs,
 ) -> Vec<Command> {
+    let restarts = restarts(leader, state, report);
     let told = report.status.health_work.iter();
     let news = told.filter(|done| {
         let condition = state.health.condition(&done.order.component);
-        condition.is_some_and(|condition| {
-            let is_early = condition.phase == Phase::Checking && now < condition.ready_at;
-            condition.since == done.order.since && !(done.passed && is_early)
-        })
+        let is_restart = done.order.action == DeviceAction::RestartService;
+        !is_restart
+            && condition.is_some_and(|condition| {
+                let is_early = condition.phase == Phase::Checking && now < condition.ready_at;
+                condition.since == done.order.since && !(done.passed && is_early)
+            })
     });
     news.map(|done| {
         let step = if done.passed {
@@ -64,7 +68,33 @@ pub(super) fn ended(
             &done.evidence,
         )
     })
+    .chain(restarts)
     .collect()
+}
+
+/// Services of which a worker says that it has started them again, or tried to.
+fn restarts(leader: LeadershipEpoch, state: &State, report: &Report) -> Vec<Command> {
+    let mut commands = Vec::new();
+    for done in &report.status.health_work {
+        let Component::Host(host) = done.order.component else {
+            continue;
+        };
+        let is_ordered = done.order.action == DeviceAction::RestartService && {
+            state.health.orders(host, std::iter::empty())
+        }
+        .any(|it| it == done.order);
+        if is_ordered {
+            commands.push(Command::Health(HealthCommand::Restarted {
+                leader,
+                host,
+                rule: done.order.rule.clone(),
+                since: done.order.since,
+                worked: done.passed,
+                evidence: done.evidence.clone(),
+            }));
+        }
+    }
+    commands
 }
 
 /// Repairs and checks that may begin, and what time has brought; when to look again.
@@ -95,7 +125,11 @@ pub fn due(leader: LeadershipEpoch, state: &State, now: TimeMs) -> (Vec<Command>
 /// Hosts that fail more often than others and may still be given work.
 #[must_use]
 pub fn lemons(leader: LeadershipEpoch, state: &State, now: TimeMs) -> Vec<Command> {
-    let lemons = state.health.lemons(now).into_iter();
+    if !state.health.has_records() {
+        return Vec::new();
+    }
+    let excludes = state.excludes();
+    let lemons = state.health.lemons(now, &excludes).into_iter();
     let working = lemons.filter(|(host, _)| {
         let known = state.host(*host);
         known.is_some_and(|known| known.health == HostHealth::Up && known.accepts_work())

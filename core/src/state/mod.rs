@@ -10,6 +10,7 @@ mod cell_index;
 mod cells;
 mod checkpoint;
 mod events;
+mod excludes;
 mod halts;
 mod handover;
 mod hash;

@@ -116,6 +116,7 @@ pub const fn exit_with(code: i32) -> Exit {
         memory: None,
         sender: None,
         evidence: String::new(),
+        last_seen: None,
     }
 }
 

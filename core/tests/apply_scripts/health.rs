@@ -57,7 +57,8 @@ impl Runner {
         }))
     }
 
-    /// `health_rules [TEXT]`, without a text the shipped ones; `reset_breaker POOL`; `drain_lemon HOST`; `health_tick`.
+    /// `health_rules [TEXT]`, without a text the shipped ones; `reset_breaker POOL`; `drain_lemon HOST`;
+    /// `restarted HOST RULE [worked=]`; `health_tick`.
     pub(crate) fn health_word(
         &mut self,
         name: &str,
@@ -80,6 +81,19 @@ impl Runner {
                 leader,
                 host: HostId(args.positional()?),
             },
+            "restarted" => {
+                let (host, rule) = (HostId(args.positional()?), args.positional()?);
+                let orders = self.cluster.state.health.orders(host, std::iter::empty());
+                let since = { orders.into_iter() }.find(|order| order.rule == rule);
+                HealthCommand::Restarted {
+                    leader,
+                    host,
+                    rule,
+                    since: since.map(|order| order.since).unwrap_or_default(),
+                    worked: args.key_or("worked", true)?,
+                    evidence: "by a script".to_owned(),
+                }
+            }
             _ => HealthCommand::Tick { leader },
         }))
     }

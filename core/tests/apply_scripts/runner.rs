@@ -13,7 +13,7 @@ use std::sync::Arc;
 use goldenscript::{ArgumentConsumer, Context};
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, HostRegistration,
-    MemberSwap, Placement, Planned, SignalSender, StopReason, TaskOutcome, TaskPlacement,
+    LastSeen, MemberSwap, Placement, Planned, SignalSender, StopReason, TaskOutcome, TaskPlacement,
     TaskReport,
 };
 use muster_core::desired;
@@ -141,7 +141,7 @@ impl Runner {
             "stand" => self.stand(args, leader),
             "found" => self.found(args, leader),
             "work" => self.work(args, leader),
-            "health_rules" | "reset_breaker" | "drain_lemon" | "health_tick" => {
+            "health_rules" | "reset_breaker" | "drain_lemon" | "restarted" | "health_tick" => {
                 self.health_word(name, args, leader)
             }
             "prune" => Ok(Command::Prune { leader }),
@@ -554,7 +554,13 @@ fn exit(args: &mut Args<'_>) -> Result<Exit> {
     let out_of_memory = args.key_or("out_of_memory", false)?;
     let evidence = args.key::<String>("evidence")?.unwrap_or_default();
     let by_kernel = args.key_or("by_kernel", false)?;
+    let seen = LastSeen {
+        busy_permille: args.key("busy")?,
+        held_before_mib: args.key("held")?,
+        step: args.key("step")?,
+    };
     Ok(Exit {
+        last_seen: (seen != LastSeen::default()).then(|| Box::new(seen)),
         code,
         signal,
         lease_expired,

@@ -212,6 +212,7 @@ impl From<&Order> for v1::HealthOrder {
             component: order.component.to_wire(),
             action: order.action.to_wire(),
             since_ms: order.since.0,
+            rule: order.rule.clone(),
         }
     }
 }
@@ -224,6 +225,7 @@ impl TryFrom<v1::HealthOrder> for Order {
             component: Twin::from_wire("component", wire.component)?,
             action: Twin::from_wire("action", wire.action)?,
             since: TimeMs(wire.since_ms),
+            rule: wire.rule,
         })
     }
 }

@@ -1,7 +1,8 @@
 //! Health, blocks, exits and the reasons for stopping.
 
 use muster_core::command::{
-    Block, BlockTarget, Exit, GpuHealth, MemoryEnd, Planned, SignalSender, StopCause, StopReason,
+    Block, BlockTarget, Exit, GpuHealth, LastSeen, MemoryEnd, Planned, SignalSender, StopCause,
+    StopReason,
 };
 use muster_core::ids::HostId;
 use muster_core::time::TimeMs;
@@ -121,6 +122,14 @@ impl From<v1::Exit> for Exit {
             },
             start_error: wire.start_error,
             evidence: wire.evidence,
+            last_seen: wire.last_seen.map(|seen| {
+                Box::new(LastSeen {
+                    busy_permille: { seen.busy_permille }
+                        .map(|it| u16::try_from(it).unwrap_or(u16::MAX)),
+                    held_before_mib: seen.held_before_mib,
+                    step: seen.step,
+                })
+            }),
         }
     }
 }
@@ -144,6 +153,11 @@ impl From<&Exit> for v1::Exit {
                 Some(SignalSender::Other) => v1::SignalSender::Other,
             }),
             evidence: exit.evidence.clone(),
+            last_seen: exit.last_seen.as_ref().map(|seen| v1::LastSeen {
+                busy_permille: seen.busy_permille.map(u32::from),
+                held_before_mib: seen.held_before_mib,
+                step: seen.step,
+            }),
         }
     }
 }

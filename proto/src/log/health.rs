@@ -14,6 +14,10 @@ twin_variants! {
         Work { leader: leader, component: component, step: step, since: since_ms, evidence: evidence },
         Tick { leader: leader },
         DrainLemon { leader: leader, host: host },
+        Restarted {
+            leader: leader, host: host, rule: rule, since: since_ms, worked: worked,
+            evidence: evidence
+        },
         SetRules { request: request, author: author, text: text },
         ResetBreaker { request: request, author: author, pool: pool },
     }

@@ -45,12 +45,12 @@ pub(crate) fn finding() -> impl Strategy<Value = Finding> {
 }
 
 fn order() -> impl Strategy<Value = Order> {
-    (component(), select(DeviceAction::ALL), any::<u64>()).prop_map(|(component, action, since)| {
-        Order {
-            component,
-            action,
-            since: TimeMs(since),
-        }
+    let parts = (component(), select(DeviceAction::ALL), any::<u64>(), text());
+    parts.prop_map(|(component, action, since, rule)| Order {
+        component,
+        action,
+        since: TimeMs(since),
+        rule,
     })
 }
 
@@ -114,5 +114,22 @@ pub(crate) fn command() -> impl Strategy<Value = HealthCommand> {
     let tick = leader().prop_map(|leader| HealthCommand::Tick { leader });
     let lemon =
         (leader(), host()).prop_map(|(leader, host)| HealthCommand::DrainLemon { leader, host });
-    prop_oneof![report, work, rules, reset, tick, lemon]
+    let restarted = (
+        leader(),
+        host(),
+        (text(), text()),
+        any::<u64>(),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(leader, host, (rule, evidence), since, worked)| HealthCommand::Restarted {
+                leader,
+                host,
+                rule,
+                since: TimeMs(since),
+                worked,
+                evidence,
+            },
+        );
+    prop_oneof![report, work, rules, reset, tick, lemon, restarted]
 }

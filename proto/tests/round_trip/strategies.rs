@@ -21,8 +21,8 @@ use muster_core::beat::{
 };
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
-    HostRegistration, JobDefaults, MemoryEnd, Placement, Planned, SignalSender, StopReason,
-    TaskOutcome, TaskPlacement, TaskReport,
+    HostRegistration, JobDefaults, LastSeen, MemoryEnd, Placement, Planned, SignalSender,
+    StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_core::desired::{
     CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
@@ -318,10 +318,27 @@ fn details() -> impl Strategy<Value = Exit> {
         Just(SignalSender::Kernel),
         Just(SignalSender::Other),
     ];
-    (option::of(memory), option::of(sender), text()).prop_map(|(memory, sender, evidence)| Exit {
+    let read = (
+        option::of(any::<u16>()),
+        option::of(any::<u64>()),
+        option::of(any::<u64>()),
+    );
+    let seen = read.prop_map(|(busy_permille, held_before_mib, step)| LastSeen {
+        busy_permille,
+        held_before_mib,
+        step,
+    });
+    let parts = (
+        option::of(memory),
+        option::of(sender),
+        text(),
+        option::of(seen),
+    );
+    parts.prop_map(|(memory, sender, evidence, last_seen)| Exit {
         memory,
         sender,
         evidence,
+        last_seen: last_seen.map(Box::new),
         ..Exit::default()
     })
 }

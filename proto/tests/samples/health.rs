@@ -80,6 +80,17 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
                 host: HOST,
             }),
         ),
+        (
+            "health_restarted",
+            Command::Health(HealthCommand::Restarted {
+                leader: LEADER,
+                host: HOST,
+                rule: "fabric_manager".to_owned(),
+                since: AT,
+                worked: true,
+                evidence: "nvidia-fabricmanager.service was started again".to_owned(),
+            }),
+        ),
         ("health_rules", Command::Health(rules)),
         ("health_reset_breaker", Command::Health(reset)),
         (
@@ -225,6 +236,7 @@ fn kept_off() -> Condition {
         what: Hold::Gangs,
         evidence: "it fell silent 3 times".to_owned(),
         since: AT,
+        restart: None,
     }));
     condition
 }

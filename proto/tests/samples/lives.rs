@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::command::{
-    CheckpointCommit, Command, Exit, MemoryEnd, SignalSender, TaskOutcome, TaskReport,
+    CheckpointCommit, Command, Exit, LastSeen, MemoryEnd, SignalSender, TaskOutcome, TaskReport,
 };
 use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
@@ -142,6 +142,24 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
                 epoch: AttemptEpoch(1_000_001),
                 task: TaskIndex(3),
                 outcome: TaskOutcome::Exited(detailed()),
+            }),
+        ),
+        (
+            "report_task_exited_last_seen",
+            Command::ReportTask(TaskReport {
+                leader: LEADER,
+                job: JOB,
+                unit: UnitIndex(0),
+                epoch: AttemptEpoch(1_000_001),
+                task: TaskIndex(3),
+                outcome: TaskOutcome::Exited(Exit {
+                    last_seen: Some(Box::new(LastSeen {
+                        busy_permille: Some(0),
+                        held_before_mib: Some(440),
+                        step: Some(1_200),
+                    })),
+                    ..exit()
+                }),
             }),
         ),
         (

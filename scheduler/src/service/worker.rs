@@ -14,6 +14,7 @@ use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as ToWire;
 use muster_proto::v1::worker_message::Kind as FromWire;
 use muster_proto::v1::worker_service_server::WorkerService;
+use muster_raft_store::{Clock as _, WallClock};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Duration, Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -303,6 +304,7 @@ fn to_wire(message: ToWorker) -> Option<ToWire> {
             leadership_epoch: leader.get(),
             sequence,
             next_beat_ms,
+            time_ms: Some(WallClock.now_ms()),
         }),
         ToWorker::Logs(request) => ToWire::LogRequest(*request),
         ToWorker::Exec(order) => ToWire::Exec(*order),

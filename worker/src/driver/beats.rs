@@ -94,8 +94,14 @@ impl Beats {
     }
 
     /// The leader acknowledged a beat, and wants one every `period_ms` from now on; as the session began, if it does not say.
-    /// It never wants more than that, nor less than what the silence of lost hosts allows.
-    pub(super) fn acknowledged(&mut self, sequence: u64, period_ms: Option<u64>, now: MonotonicMs) {
+    /// It never wants more than that, nor less than what the silence of lost hosts allows. Gives the milliseconds that the beat
+    /// took, if it is remembered.
+    pub(super) fn acknowledged(
+        &mut self,
+        sequence: u64,
+        period_ms: Option<u64>,
+        now: MonotonicMs,
+    ) -> Option<u64> {
         self.answered_at = now;
         let usual_ms = self.timings.beat_ms;
         let period_ms = period_ms.map_or(usual_ms, |wanted_ms| {
@@ -105,10 +111,11 @@ impl Beats {
             self.due = self.due.min(self.next_due());
         }
         metrics::beat_interval_ms(period_ms);
-        if let Some(sent_at) = self.sent.remove(&sequence) {
-            metrics::beat_round_trip_ms(now.since(sent_at));
-        }
+        let sent_at = self.sent.remove(&sequence);
+        let round_trip_ms = sent_at.map(|sent_at| now.since(sent_at));
+        round_trip_ms.inspect(|took_ms| metrics::beat_round_trip_ms(*took_ms));
         self.sent = self.sent.split_off(&sequence);
+        round_trip_ms
     }
 
     /// Whether the leader has been silent for so long that another one should be looked for.

@@ -1,6 +1,6 @@
 //! The decision loop's side of health: what the watch must hear, and by which number the cluster knows this host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use muster_core::agent::Input;
 use muster_core::beat::Beat;
@@ -8,8 +8,9 @@ use muster_core::command::GpuHealth;
 use muster_core::health::Component;
 use muster_core::ids::{GpuUuid, HostId, Revision};
 
-use crate::gpu::InjectError;
-use crate::health::{HealthDesk, Injected, Seen};
+use crate::gpu::{InjectError, XidSeen};
+use crate::health::{HealthDesk, Injected, Sample, Seen};
+use crate::limits::XIDS_WAITING_MAX;
 use muster_proto::v1::injection::What;
 
 /// What the watch over this host's health was told, and what it could not be told yet: the loop never waits for it.
@@ -17,6 +18,8 @@ pub(crate) struct Health {
     desk: HealthDesk,
     /// GPUs whose newest health it does not know.
     missed: BTreeMap<GpuUuid, GpuHealth>,
+    /// XIDs of the driver that it does not know.
+    xids: VecDeque<XidSeen>,
     heard: Told<u64>,
     rules: Told<Revision>,
 }
@@ -42,6 +45,7 @@ impl Health {
         Self {
             desk,
             missed: BTreeMap::new(),
+            xids: VecDeque::new(),
             // Nothing was heard and the shipped rules are in force: that is known.
             heard: Told {
                 newest: 0,
@@ -67,16 +71,34 @@ impl Health {
         sent.map_err(|_| InjectError::Busy.to_string())
     }
 
+    /// Takes what a GPU shows.
+    pub(super) fn gpu(&mut self, gpu: GpuUuid, health: GpuHealth) {
+        self.desk.shown.send_modify(|shown| {
+            shown.insert(gpu, health.clone());
+        });
+        self.missed.insert(gpu, health);
+        self.tell_again();
+    }
+
+    /// Takes an XID that the driver reported.
+    pub(super) fn xid(&mut self, gpu: GpuUuid, code: u32) {
+        if self.xids.len() >= XIDS_WAITING_MAX {
+            self.xids.pop_front();
+        }
+        self.xids.push_back((gpu, code));
+        self.tell_again();
+    }
+
+    /// Takes what was read; what finds no room is read again soon.
+    pub(super) fn read(&self, sample: Option<Sample>) {
+        if let Some(sample) = sample {
+            drop(self.desk.seen.try_send(Seen::Samples(vec![sample])));
+        }
+    }
+
     /// Takes what of an input is about health.
     pub(super) fn note(&mut self, input: &Input) {
         match input {
-            Input::GpuHealth { gpu, health } => {
-                self.desk.shown.send_modify(|shown| {
-                    shown.insert(*gpu, health.clone());
-                });
-                self.missed.insert(*gpu, health.clone());
-                self.tell_again();
-            }
             // One that came late says less than is known.
             Input::Desired(desired) if desired.health.heard > self.heard.newest => {
                 self.heard.set(desired.health.heard);
@@ -100,6 +122,12 @@ impl Health {
         while let Some((gpu, health)) = self.missed.pop_first() {
             if seen.try_send(Seen::Gpu(gpu, health.clone())).is_err() {
                 self.missed.insert(gpu, health);
+                return;
+            }
+        }
+        while let Some((gpu, code)) = self.xids.pop_front() {
+            if seen.try_send(Seen::Xid(gpu, code)).is_err() {
+                self.xids.push_front((gpu, code));
                 return;
             }
         }

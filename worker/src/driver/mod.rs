@@ -4,6 +4,7 @@
 //! the journal goes through the [`executor`].
 
 mod beats;
+mod clock_offset;
 mod executor;
 mod health;
 mod output;
@@ -12,9 +13,11 @@ mod timed_output;
 use std::collections::BTreeSet;
 
 use muster_core::agent::{Action, Agent, Input, SupervisorReport};
-use muster_core::command::GpuHealth;
+use muster_core::command::{Exit, GpuHealth, LastSeen};
 use muster_core::desired::{DesiredState, TaskAssignment};
+use muster_core::health::Component;
 use muster_core::ids::{GpuUuid, LeadershipEpoch};
+use muster_core::time::TimeMs;
 use muster_proto::convert::gpu_uuid;
 use muster_proto::v1;
 use muster_proto::v1::injection::What;
@@ -26,8 +29,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::exec::Execs;
-use crate::gpu::GpuMonitor;
-use crate::gpu_use::GpuUse;
+use crate::gpu::{GpuMonitor, GpuNews, GpuUse, HealthChange};
+use crate::gpu_occupancy::GpuOccupancy;
+use crate::health::Sample;
 use crate::inbox::Incoming;
 use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
 use crate::logs::LogRetention;
@@ -36,11 +40,17 @@ use crate::runner::Runner;
 use crate::session::Session;
 use crate::watchdog::Watchdog;
 use beats::Beats;
+use clock_offset::ClockOffset;
 pub(crate) use executor::{Executor, ExecutorHandle};
 pub(crate) use health::Health;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::{LeaseClock, wall_clock};
 use output::OutputRequests;
+
+/// The rule about memory of GPUs that is not given back, and its figures.
+const MEMORY_LEAK: &str = "mem_leak";
+const HELD: &str = "held_mib";
+const HELD_AFTER_KILL: &str = "held_after_kill_mib";
 
 /// The decision loop.
 pub(crate) struct Driver {
@@ -51,7 +61,9 @@ pub(crate) struct Driver {
     pub(crate) executor: ExecutorHandle,
     pub(crate) execs: Execs,
     pub(crate) gpus: GpuMonitor,
-    pub(crate) gpu_use: GpuUse,
+    pub(crate) gpu_occupancy: GpuOccupancy,
+    /// What is remembered of GPUs for the ends of their tasks.
+    pub(crate) uses: GpuUse,
     pub(crate) health: Health,
     /// Where the session keeper reads the newest leadership accepted.
     pub(crate) newest: watch::Sender<LeadershipEpoch>,
@@ -71,6 +83,7 @@ struct Open {
     session: Session,
     beats: Beats,
     output: OutputRequests,
+    offset: ClockOffset,
 }
 
 impl Driver {
@@ -87,9 +100,10 @@ impl Driver {
             tokio::select! {
                 () = self.shutdown.cancelled() => return Ok(()),
                 Some(incoming) = self.inbox.recv() => self.incoming(incoming, &mut open).await?,
-                (gpu, health) = self.gpus.changed() => {
-                    self.step(Input::GpuHealth { gpu, health }).await?;
-                }
+                news = self.gpus.news() => match news {
+                    GpuNews::Shows(gpu, health) => self.gpu_shows((gpu, health)).await?,
+                    GpuNews::Xid(gpu, code) => self.health.xid(gpu, code),
+                },
                 () = self.executor.status_due() => self.status_changed(&mut open).await?,
                 () = until(beat_due) => self.beat(&mut open, false).await?,
                 _ = tick.tick() => self.tick(&mut open).await?,
@@ -105,9 +119,13 @@ impl Driver {
                 self.step(Input::Checkpoint { key, epoch, report }).await
             }
             Incoming::GpuHeld(gpu, held) => match self.gpus.hold(gpu, held) {
-                Some((gpu, health)) => self.step(Input::GpuHealth { gpu, health }).await,
+                Some(change) => self.gpu_shows(change).await,
                 None => Ok(()),
             },
+            Incoming::GpuStillHeld(gpu, held_mib) => {
+                self.health.read(Some(still_held(gpu, held_mib)));
+                Ok(())
+            }
             Incoming::Spoiled(RunId { key, epoch }, report) => {
                 metrics::checkpoint_spoiled();
                 tracing::warn!(job = %key.job, task = %key.task, step = report.step, reason = report.reason,
@@ -134,6 +152,7 @@ impl Driver {
                     session,
                     beats,
                     output,
+                    offset: ClockOffset::default(),
                 });
                 self.beat(open, true).await
             }
@@ -170,7 +189,13 @@ impl Driver {
             },
             LeaderKind::BeatAck(ack) => {
                 let now = self.clock.now();
-                open.beats.acknowledged(ack.sequence, ack.next_beat_ms, now);
+                let took_ms = open.beats.acknowledged(ack.sequence, ack.next_beat_ms, now);
+                if let (Some(took_ms), Some(leader_ms)) = (took_ms, ack.time_ms) {
+                    let leader = TimeMs(leader_ms);
+                    let offset = &mut open.offset;
+                    let sample = offset.answered(leader, wall_clock(), took_ms);
+                    self.health.read(sample);
+                }
                 self.step(Input::BeatAcknowledged {
                     leader: LeadershipEpoch(ack.leadership_epoch),
                     sequence: ack.sequence,
@@ -234,8 +259,28 @@ impl Driver {
                 metrics::task_vanished();
             }
         }
+        let report = match report {
+            SupervisorReport::Exited(exit) => SupervisorReport::Exited(self.last_seen(id, exit)),
+            other => other,
+        };
         let RunId { key, epoch } = id;
         self.step(Input::Supervisor { key, epoch, report }).await
+    }
+
+    /// An end with what is known of its task besides.
+    fn last_seen(&self, id: RunId, mut exit: Exit) -> Exit {
+        let task = self.agent.tasks().get(&id.key);
+        let Some(task) = task.filter(|task| task.assignment.epoch == id.epoch) else {
+            return exit;
+        };
+        let gpus = &task.assignment.gpus;
+        let seen = LastSeen {
+            busy_permille: self.uses.busy_permille(gpus, self.clock.now()),
+            held_before_mib: self.uses.held_before_mib(gpus),
+            step: task.progress_step,
+        };
+        exit.last_seen = (seen != LastSeen::default()).then(|| Box::new(seen));
+        exit
     }
 
     async fn tick(&mut self, open: &mut Option<Open>) -> Result<(), Error> {
@@ -243,8 +288,8 @@ impl Driver {
         self.watchdog.iter().for_each(Watchdog::tell);
         self.step(Input::Tick).await?;
         self.health.tell_again();
-        for (gpu, health) in self.gpus.check_silence() {
-            self.step(Input::GpuHealth { gpu, health }).await?;
+        for change in self.gpus.check_silence() {
+            self.gpu_shows(change).await?;
         }
         if let Some(open) = open
             && open.beats.is_unanswered(now)
@@ -267,9 +312,16 @@ impl Driver {
             let TaskAssignment { key, gpus, .. } = &*task.assignment;
             gpus.iter().map(|gpu| (*gpu, key.job))
         });
-        self.gpu_use.show(&faulted, &holders.collect());
+        self.gpu_occupancy.show(&faulted, &holders.collect());
         metrics::levels(running().count(), faulted.len(), remaining);
         Ok(())
+    }
+
+    /// What a GPU shows goes to the rules; the leader is told only what makes it unfit whatever they say.
+    pub(crate) async fn gpu_shows(&mut self, (gpu, shown): HealthChange) -> Result<(), Error> {
+        let health = self.gpus.unfit_by(gpu, &shown);
+        self.health.gpu(gpu, shown);
+        self.step(Input::GpuHealth { gpu, health }).await
     }
 
     /// One input in; leases are extended at once, the rest follows in order.
@@ -347,6 +399,16 @@ impl Driver {
             }
         });
     }
+}
+
+/// What is read of a GPU whose memory is not given back, for the rule about that.
+fn still_held(gpu: GpuUuid, held_mib: u64) -> Sample {
+    let held_mib = i64::try_from(held_mib).unwrap_or(i64::MAX);
+    let mut metrics = vec![(HELD_AFTER_KILL, held_mib)];
+    if held_mib == 0 {
+        metrics.push((HELD, 0));
+    }
+    Sample::new(MEMORY_LEAK, Component::Gpu(gpu), &metrics)
 }
 
 /// Sends without waiting: a leader that does not read must not stop the loop. False: not sent.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use muster_core::ids::GpuUuid;
 use tokio::time::{Instant, sleep};
 
-use super::{GpuError, GpuHold};
+use super::{GpuError, GpuHold, GpuUse};
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{GPU_MEMORY_FREE_MIB_MAX, GPU_MEMORY_POLL};
 
@@ -30,6 +30,8 @@ pub(crate) struct HandOver {
     memory: Arc<dyn GpuMemory>,
     patience: Duration,
     inbox: Outbox,
+    /// Where goes how much of a GPU's memory was in use when it was given on.
+    uses: GpuUse,
     /// GPUs that are called unfit and looked at until they are free.
     held: Arc<Mutex<BTreeSet<GpuUuid>>>,
 }
@@ -42,11 +44,16 @@ impl std::fmt::Debug for HandOver {
 
 impl HandOver {
     /// Waits for so long at most for a GPU to be free, and says to the agent which are not.
-    pub(crate) fn new(memory: Arc<dyn GpuMemory>, patience: Duration, inbox: Outbox) -> Self {
+    pub(crate) fn new(
+        memory: Arc<dyn GpuMemory>,
+        patience: Duration,
+        (inbox, uses): (Outbox, GpuUse),
+    ) -> Self {
         Self {
             memory,
             patience,
             inbox,
+            uses,
             held: Arc::default(),
         }
     }
@@ -58,7 +65,12 @@ impl HandOver {
     pub(crate) async fn free(&self, gpus: &[GpuUuid]) -> Result<(), String> {
         let until = Instant::now() + self.patience;
         for gpu in gpus {
-            while let Some(held) = self.holds(*gpu).await {
+            loop {
+                let used = self.used(*gpu).await;
+                let Some(held) = used.as_ref().and_then(too_much) else {
+                    self.uses.begins(*gpu, used.map(|(used_mib, _)| used_mib));
+                    break;
+                };
                 if Instant::now() >= until {
                     self.call_unfit(*gpu, held.clone()).await;
                     return Err(format!("GPU {gpu} is not free: {held}"));
@@ -70,12 +82,11 @@ impl HandOver {
         Ok(())
     }
 
-    /// What somebody holds of a GPU's memory; none if it is free, or if nobody can say: then the driver's health tells.
-    async fn holds(&self, gpu: GpuUuid) -> Option<String> {
+    /// MiB of a GPU's memory that are in use, and by whom; none if nobody can say: then the driver's health tells.
+    async fn used(&self, gpu: GpuUuid) -> Option<(u64, String)> {
         let memory = Arc::clone(&self.memory);
         match tokio::task::spawn_blocking(move || memory.used(gpu)).await {
-            Ok(Ok((used_mib, _))) if used_mib < GPU_MEMORY_FREE_MIB_MAX => None,
-            Ok(Ok((used_mib, by))) => Some(format!("{used_mib} MiB of its memory are in use {by}")),
+            Ok(Ok(used)) => Some(used),
             Ok(Err(error)) => {
                 tracing::warn!(%gpu, %error, "how much of a GPU's memory is in use is not known");
                 None
@@ -97,21 +108,26 @@ impl HandOver {
         self.say(gpu, Some(held)).await;
         let watch = self.clone();
         tokio::spawn(async move {
-            while watch.holds(gpu).await.is_some() {
+            while let Some(used) = watch.used(gpu).await
+                && too_much(&used).is_some()
+            {
+                // What does not go away although its processes were killed is the rules' to judge.
+                watch.tell(Incoming::GpuStillHeld(gpu, used.0)).await;
                 sleep(GPU_MEMORY_POLL).await;
             }
             watch.held().remove(&gpu);
+            watch.tell(Incoming::GpuStillHeld(gpu, 0)).await;
             watch.say(gpu, None).await;
         });
     }
 
     async fn say(&self, gpu: GpuUuid, held: Option<String>) {
-        if self
-            .inbox
-            .send(Incoming::GpuHeld(gpu, held.map(GpuHold::Memory)))
-            .await
-            .is_err()
-        {
+        let held = held.map(GpuHold::Memory);
+        self.tell(Incoming::GpuHeld(gpu, held)).await;
+    }
+
+    async fn tell(&self, news: Incoming) {
+        if self.inbox.send(news).await.is_err() {
             tracing::debug!("the agent is ending: the next one looks at the GPUs itself");
         }
     }
@@ -119,6 +135,12 @@ impl HandOver {
     fn held(&self) -> std::sync::MutexGuard<'_, BTreeSet<GpuUuid>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What somebody holds of a GPU's memory, if it is too much.
+fn too_much((used_mib, by): &(u64, String)) -> Option<String> {
+    let is_held = *used_mib >= GPU_MEMORY_FREE_MIB_MAX;
+    is_held.then(|| format!("{used_mib} MiB of its memory are in use {by}"))
 }
 
 #[cfg(test)]
@@ -151,12 +173,16 @@ mod tests {
     async fn memory_that_is_given_back_in_time_delays_and_harms_nobody() {
         let used = Arc::new(AtomicU64::new(GPU_MEMORY_FREE_MIB_MAX));
         let (outbox, mut reports) = inbox();
-        let hand_over = HandOver::new(Arc::new(Memory(Arc::clone(&used))), PATIENCE, outbox);
+        let memory = Arc::new(Memory(Arc::clone(&used)));
+        let uses = GpuUse::default();
+        let hand_over = HandOver::new(memory, PATIENCE, (outbox, uses.clone()));
         let waiting = tokio::spawn(async move { hand_over.free(&[GPU]).await });
         sleep(PATIENCE / 2).await;
         assert!(!waiting.is_finished());
         used.store(GPU_MEMORY_FREE_MIB_MAX - 1, Ordering::Relaxed);
         assert_eq!(waiting.await.unwrap(), Ok(()));
+        let left = uses.held_before_mib(&[GPU]);
+        assert_eq!(left, Some(GPU_MEMORY_FREE_MIB_MAX - 1));
         assert!(reports.try_recv().is_err());
     }
 
@@ -164,7 +190,8 @@ mod tests {
     async fn memory_that_is_not_given_back_makes_the_gpu_unfit_until_it_is() {
         let used = Arc::new(AtomicU64::new(2_048));
         let (outbox, mut reports) = inbox();
-        let hand_over = HandOver::new(Arc::new(Memory(Arc::clone(&used))), PATIENCE, outbox);
+        let memory = Arc::new(Memory(Arc::clone(&used)));
+        let hand_over = HandOver::new(memory, PATIENCE, (outbox, GpuUse::default()));
         let began = Instant::now();
         let error = hand_over.free(&[GPU]).await.unwrap_err();
         assert!(
@@ -175,11 +202,22 @@ mod tests {
         let Some(Incoming::GpuHeld(GPU, Some(_))) = reports.recv().await else {
             panic!("it is not reported");
         };
-        sleep(10 * GPU_MEMORY_POLL).await;
-        assert!(reports.try_recv().is_err());
+        // How much it is goes to the rules, again and again.
+        for _ in 0..10 {
+            let Some(Incoming::GpuStillHeld(GPU, 2_048)) = reports.recv().await else {
+                panic!("nobody tells the rules");
+            };
+        }
         used.store(0, Ordering::Relaxed);
-        let Some(Incoming::GpuHeld(GPU, None)) = reports.recv().await else {
-            panic!("it is not fit again");
-        };
+        let mut last = None;
+        while !matches!(last, Some(Incoming::GpuHeld(GPU, None))) {
+            let next = reports.recv().await;
+            let is_known = matches!(next, Some(Incoming::GpuStillHeld(GPU, 0 | 2_048)));
+            assert!(
+                is_known || matches!(next, Some(Incoming::GpuHeld(GPU, None))),
+                "{next:?}"
+            );
+            last = next;
+        }
     }
 }

@@ -12,6 +12,7 @@ mod nvml_sensors;
 mod sensors;
 mod simulated;
 mod timeline;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,11 +29,12 @@ pub use handover::GpuMemory;
 pub(crate) use handover::HandOver;
 pub use helper::{HelpedBackend, HelperProgram};
 pub(crate) use memory::FaultMemory;
-pub(crate) use monitor::{GpuMonitor, InjectError};
+pub(crate) use monitor::{GpuMonitor, GpuNews, InjectError};
 pub use nvml::NvmlBackend;
 pub use sensors::{GpuReadings, GpuSensors};
 pub use simulated::SimulatedBackend;
 pub use timeline::{Timeline, TimelineError};
+pub(crate) use usage::GpuUse;
 
 /// What can be wrong with GPUs as a whole.
 #[derive(Debug, thiserror::Error)]
@@ -104,6 +106,9 @@ impl From<GpuHold> for GpuHealth {
 /// A change in a GPU's health.
 pub type HealthChange = (GpuUuid, GpuHealth);
 
+/// An XID that the driver reported, by its code.
+pub type XidSeen = (GpuUuid, u32);
+
 /// An admin's orders to a GPU: a health to show from now on.
 pub(crate) type Injector = SyncSender<HealthChange>;
 
@@ -129,6 +134,12 @@ pub trait GpuBackend: Send {
     /// # Errors
     /// Why nothing is known now.
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError>;
+
+    /// XIDs that the driver reported since this was last asked, in the order in which they came. Each has happened once: what
+    /// it means is for the rules to say.
+    fn take_xids(&mut self) -> Vec<XidSeen> {
+        Vec::new()
+    }
 
     /// Uncorrected ECC errors of each GPU beyond which they are new, as far as they are counted: whoever opens the GPUs after
     /// this backend starts from them.

@@ -10,6 +10,7 @@ use muster_core::ids::GpuUuid;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{FaultMemory, GpuBackend, GpuError, GpuHold, HealthChange, Injector, faulted};
+use crate::health::makes_unfit;
 use crate::limits::INBOX_MAX;
 use muster_supervisor::clock::LeaseClock;
 
@@ -20,12 +21,21 @@ const ERROR_PAUSE: Duration = Duration::from_secs(5);
 /// Silence of the backend after which its GPUs count as unfit: four sweeps of a real one.
 const SILENCE_MS_MAX: u64 = 120_000;
 
+/// What is new of the GPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GpuNews {
+    /// One shows another health.
+    Shows(GpuUuid, GpuHealth),
+    /// The driver reported an XID of one.
+    Xid(GpuUuid, u32),
+}
+
 /// The GPUs of this host and the changes in their health.
 pub(crate) struct GpuMonitor {
     inventory: Vec<GpuDescription>,
     injector: Injector,
     is_simulated: bool,
-    changes: Receiver<HealthChange>,
+    changes: Receiver<GpuNews>,
     clock: LeaseClock,
     /// When the backend last answered.
     answered_ms: Arc<AtomicU64>,
@@ -97,16 +107,31 @@ impl GpuMonitor {
             .collect()
     }
 
-    /// The next change to be shown; never returns if there will be none. Safe to be cancelled.
-    pub(crate) async fn changed(&mut self) -> HealthChange {
-        while let Some((gpu, health)) = self.changes.recv().await {
+    /// The next news to be told; never returns if there will be none. Safe to be cancelled.
+    pub(crate) async fn news(&mut self) -> GpuNews {
+        while let Some(news) = self.changes.recv().await {
+            let GpuNews::Shows(gpu, health) = news else {
+                return news;
+            };
             self.known.insert(gpu, health.clone());
             // While the backend counts as silent, its GPUs show that; then all of this is shown.
             if !self.silent {
-                return self.shown(gpu, &health);
+                let (gpu, health) = self.shown(gpu, &health);
+                return GpuNews::Shows(gpu, health);
             }
         }
         std::future::pending().await
+    }
+
+    /// What of all that a GPU shows makes it unfit whatever the rules say: what is plain of the device, and what no rule is
+    /// about. The rest is found by the rules, and what follows is for them to say.
+    pub(crate) fn unfit_by(&self, gpu: GpuUuid, shown: &GpuHealth) -> GpuHealth {
+        let is_rules = matches!(shown, GpuHealth::Faulted { signal, .. } if !makes_unfit(signal));
+        if !is_rules {
+            return shown.clone();
+        }
+        let held = self.held.get(&gpu);
+        held.cloned().unwrap_or(GpuHealth::Healthy)
     }
 
     /// Takes that somebody holds a GPU, or nobody any more; what to say of it then.
@@ -177,7 +202,7 @@ impl GpuMonitor {
 fn watch(
     mut backend: Box<dyn GpuBackend>,
     mut memory: FaultMemory,
-    changes: &Sender<HealthChange>,
+    changes: &Sender<GpuNews>,
     clock: LeaseClock,
     answered_ms: &AtomicU64,
 ) {
@@ -185,10 +210,13 @@ fn watch(
         match backend.observe(OBSERVE) {
             Ok(found) => {
                 answered_ms.store(clock.now().0, Ordering::Relaxed);
-                for change in found {
+                for (gpu, code) in backend.take_xids() {
                     // Closed: the agent ends, and so do we.
-                    drop(changes.blocking_send(change.clone()));
-                    memory.note(&change);
+                    drop(changes.blocking_send(GpuNews::Xid(gpu, code)));
+                }
+                for (gpu, health) in found {
+                    drop(changes.blocking_send(GpuNews::Shows(gpu, health.clone())));
+                    memory.note(&(gpu, health));
                 }
             }
             Err(error) => {
@@ -205,6 +233,15 @@ mod tests {
     use super::*;
     use crate::gpu::{SimulatedBackend, Timeline};
 
+    /// What a GPU shows next.
+    async fn changed(monitor: &mut GpuMonitor) -> HealthChange {
+        loop {
+            if let GpuNews::Shows(gpu, health) = monitor.news().await {
+                return (gpu, health);
+            }
+        }
+    }
+
     fn memory(home: &tempfile::TempDir) -> FaultMemory {
         FaultMemory::open(home.path().join("faults"), "this boot")
     }
@@ -217,7 +254,7 @@ mod tests {
             Box::new(SimulatedBackend::new("host-1", 2, "H100", 81_920, timeline))
         };
         let mut monitor = GpuMonitor::start(backend("0,1,xid-79"), memory(&home)).unwrap();
-        let fault = monitor.changed().await;
+        let fault = changed(&mut monitor).await;
         // It is shown first, then written.
         let written = tokio::time::timeout(Duration::from_secs(20), async {
             while memory(&home).fault(fault.0).is_none() {
@@ -229,7 +266,7 @@ mod tests {
         let mut monitor = GpuMonitor::start(backend(""), memory(&home)).unwrap();
         assert!(monitor.all().contains(&fault));
         monitor.inject(fault.0, GpuHealth::Healthy).unwrap();
-        assert_eq!(monitor.changed().await, (fault.0, GpuHealth::Healthy));
+        assert_eq!(changed(&mut monitor).await, (fault.0, GpuHealth::Healthy));
     }
 
     #[tokio::test]
@@ -238,7 +275,7 @@ mod tests {
         let backend = SimulatedBackend::new("host-1", 3, "H100", 81_920, timeline);
         let home = tempfile::tempdir().unwrap();
         let mut monitor = GpuMonitor::start(Box::new(backend), memory(&home)).unwrap();
-        let fault = monitor.changed().await;
+        let fault = changed(&mut monitor).await;
         let silence = monitor.hear_silence(SILENCE_MS_MAX + 1);
         assert_eq!(silence.len(), 3);
         for (_, health) in silence {
@@ -271,10 +308,35 @@ mod tests {
         assert!(monitor.all().contains(&held));
         let fault = (gpu, faulted("xid-79", "by a test"));
         monitor.inject(gpu, fault.1.clone()).unwrap();
-        assert_eq!(monitor.changed().await, fault);
+        assert_eq!(changed(&mut monitor).await, fault);
+        // The rules judge the fault; that its memory is held is plain, and stays so.
+        assert_eq!(monitor.unfit_by(gpu, &fault.1), held.1);
         monitor.inject(gpu, GpuHealth::Healthy).unwrap();
-        assert_eq!(monitor.changed().await, held);
+        assert_eq!(changed(&mut monitor).await, held);
         assert_eq!(monitor.hold(gpu, None), Some((gpu, GpuHealth::Healthy)));
+    }
+
+    #[tokio::test]
+    async fn only_what_no_rule_is_about_or_is_plain_of_the_device_makes_a_gpu_unfit() {
+        let backend = SimulatedBackend::new("host-1", 1, "H100", 81_920, Timeline::default());
+        let home = tempfile::tempdir().unwrap();
+        let monitor = GpuMonitor::start(Box::new(backend), memory(&home)).unwrap();
+        let gpu = monitor.inventory()[0].uuid;
+        for plain in ["gpu-lost", "no-data", "nvml-error", "task-stuck", "odd"] {
+            let health = faulted(plain, "by a test");
+            assert_eq!(monitor.unfit_by(gpu, &health), health);
+        }
+        for rules in [
+            "xid-79",
+            "xid-13",
+            "ecc-uncorrectable",
+            "reset-required",
+            "inforom-corrupt",
+            "driver-version-mismatch",
+        ] {
+            let told = monitor.unfit_by(gpu, &faulted(rules, "by a test"));
+            assert_eq!(told, GpuHealth::Healthy, "{rules}");
+        }
     }
 
     #[tokio::test]
@@ -290,7 +352,7 @@ mod tests {
             while !monitor.all().contains(&fault) {
                 // Hidden for now, so this never returns by itself.
                 let pause = Duration::from_millis(5);
-                drop(tokio::time::timeout(pause, monitor.changed()).await);
+                drop(tokio::time::timeout(pause, monitor.news()).await);
             }
         });
         shown.await.unwrap();

@@ -1,9 +1,8 @@
 //! Real GPUs through NVIDIA's management library, which is loaded at run time.
 //!
 //! NVML's events lose XIDs that come fast (only the last one is reported), so each sweep also asks every
-//! GPU directly. XIDs that user programs cause (13, 31, 43, 45, ...) do not make a GPU unfit; those that
-//! NVIDIA and several operators agree on do. What else is wrong with a GPU is read by `nvml_sensors` and
-//! from the kernel's log, and judged by the rules of health.
+//! GPU directly. What an XID means is the rules' to say: all are handed on, and none makes a GPU unfit. What else is wrong
+//! with a GPU is read by `nvml_sensors` and from the kernel's log, and judged by the rules of health as well.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -21,14 +20,12 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::event::EventSet;
 
 use super::nvml_sensors::NvmlSensors;
-use super::{GpuBackend, GpuError, GpuMemory, GpuSensors, HealthChange, faulted};
+use super::{GpuBackend, GpuError, GpuMemory, GpuSensors, HealthChange, XidSeen, faulted};
 use crate::limits::INJECTIONS_WAITING_MAX;
 use crate::topology::PciAddress;
 use muster_supervisor::DeviceNumber;
 use muster_supervisor::clock::LeaseClock;
 
-/// XIDs after which a GPU is unfit, by agreement of NVIDIA's catalogue and at least two operators.
-const FATAL_XIDS: [u64; 11] = [48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 158];
 /// Between two sweeps over all GPUs: the shortest that NVIDIA's own tools use for these fields.
 const SWEEP_MS: u64 = 30_000;
 
@@ -42,6 +39,8 @@ pub struct NvmlBackend {
     /// Uncorrected ECC errors when the backend was opened, or the GPU repaired: the driver counts them since
     /// its own start.
     ecc_before: BTreeMap<GpuUuid, u64>,
+    /// XIDs that nobody has taken yet.
+    xids: Vec<XidSeen>,
     /// What was last said of each GPU, if anything was.
     shown: BTreeMap<GpuUuid, GpuHealth>,
     /// GPUs that an admin calls repaired.
@@ -70,6 +69,7 @@ impl NvmlBackend {
             clock: LeaseClock::start(),
             next_sweep_ms: 0,
             ecc_before: BTreeMap::new(),
+            xids: Vec::new(),
             shown: BTreeMap::new(),
             repaired,
             injector,
@@ -127,7 +127,7 @@ impl NvmlBackend {
     }
 
     /// Waits for an XID, if the driver tells; else just lets the time pass until the next sweep.
-    fn wait_for_event(&self, wait: Duration) -> Option<HealthChange> {
+    fn wait_for_event(&self, wait: Duration) -> Option<XidSeen> {
         let Some(events) = &self.events else {
             std::thread::park_timeout(wait);
             return None;
@@ -137,15 +137,11 @@ impl NvmlBackend {
         let event = events.wait(timeout_ms).ok()?;
         let uuid = event.device.uuid().ok()?.parse().ok()?;
         match event.event_data? {
-            XidError::Value(code) if FATAL_XIDS.contains(&code) => Some((
-                uuid,
-                faulted(format!("xid-{code}"), "reported by the driver"),
-            )),
-            XidError::Value(code) => {
-                tracing::info!(gpu = %uuid, xid = code, "XID that does not make the GPU unfit");
+            XidError::Value(code) => Some((uuid, u32::try_from(code).ok()?)),
+            XidError::Unknown => {
+                tracing::warn!(gpu = %uuid, "the driver reports an error of a GPU and does not say which");
                 None
             }
-            XidError::Unknown => None,
         }
     }
 
@@ -224,17 +220,23 @@ impl GpuBackend for NvmlBackend {
 
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {
         let mut changes = self.take_repaired();
-        changes.extend(self.wait_for_event(wait));
+        if let Some(xid) = self.wait_for_event(wait) {
+            self.xids.push(xid);
+        }
         let now_ms = self.clock.now().0;
         if now_ms >= self.next_sweep_ms {
             self.next_sweep_ms = now_ms + SWEEP_MS;
             changes.extend(self.sweep());
         }
-        // A fault stays until the host boots or an admin calls the GPU repaired: the driver forgets XIDs.
+        // A fault stays until the host boots or the GPU is called repaired: the driver may answer meanwhile.
         changes.retain(|(gpu, health)| {
             self.shown.insert(*gpu, health.clone()).as_ref() != Some(health)
         });
         Ok(changes)
+    }
+
+    fn take_xids(&mut self) -> Vec<XidSeen> {
+        std::mem::take(&mut self.xids)
     }
 
     fn ecc_counts(&self) -> BTreeMap<GpuUuid, u64> {

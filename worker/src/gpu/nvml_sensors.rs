@@ -23,8 +23,8 @@ use nvml_wrapper::{Device, Nvml};
 use super::GpuError;
 use super::nvml_gauges;
 use super::sensors::{GpuReadings, GpuSensors};
-use crate::health::{POWER_BRAKE_RULE, RECOVERY_RULES};
 use crate::health::rates::{Rate, permille};
+use crate::health::{POWER_BRAKE_RULE, RECOVERY_RULES};
 
 /// Rows remapped for errors that were corrected; rows remapped for others; whether some wait; whether it failed.
 pub(super) const REMAP_FIELDS: [u32; 4] = [142, 143, 144, 145];
@@ -86,6 +86,8 @@ impl GpuSensors for NvmlSensors {
         look.pcie(before);
         look.links(before);
         nvml_gauges::read(&device, &mut readings);
+        let processes = device.running_compute_processes().ok();
+        readings.processes = processes.map(|all| all.iter().map(|process| process.pid).collect());
         Ok(readings)
     }
 }

@@ -17,6 +17,9 @@ pub struct GpuReadings {
     pub samples: Vec<(String, Vec<(String, i64)>)>,
     /// Gauges, by the names that NVIDIA's exporter gives them.
     pub gauges: Vec<(String, f64)>,
+    /// Processes that compute on it, by their numbers on the host; none where the driver does not say.
+    #[serde(default)]
+    pub processes: Option<Vec<u32>>,
 }
 
 impl GpuReadings {

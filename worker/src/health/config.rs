@@ -9,11 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{
     HEALTH_CHECK_NAME_BYTES_MAX, HEALTH_CHECKS_MAX, HEALTH_EXPECTED_GBIT_PER_S_MAX,
-    HEALTH_EXPECTED_MEMORY_MIB_MAX, HEALTH_MOUNTS_MAX, HEALTH_SAMPLE_MS,
+    HEALTH_EXPECTED_MEMORY_MIB_MAX, HEALTH_MOUNTS_MAX, HEALTH_RESTART_UNITS_MAX, HEALTH_SAMPLE_MS,
 };
 
 /// Where the kernel hands out its log.
 const KERNEL_LOG: &str = "/dev/kmsg";
+/// What is started again where a site says nothing: it holds no task's state, and no task runs in it.
+const FABRIC_MANAGER: &str = "nvidia-fabricmanager.service";
 /// The word for no log at all.
 const OFF: &str = "off";
 
@@ -39,12 +41,17 @@ pub struct HealthConfig {
     /// The site's own checks.
     pub checks: Vec<SiteCheck>,
     /// A program that checks a GPU before it is used again, beside what is built in; `{gpu}` is its index, `{uuid}` its UUID,
-    /// `{peers}` the UUIDs of the other GPUs that are checked with it, with commas between.
+    /// `{peers}` the UUIDs of the other GPUs that are checked with it, with commas between. Empty: the program that ships, where
+    /// it is installed beside the agent's and the GPUs are real. The word `off`: none.
     pub active_check: Vec<String>,
     /// The program that resets a GPU on which nothing runs.
     pub reset_command: Vec<String>,
     /// The program that reboots the host; without it nothing does.
     pub reboot_command: Vec<String>,
+    /// The program that starts a service again; `{unit}` is its unit.
+    pub restart_command: Vec<String>,
+    /// The units that may be started again: of those that a rule is about and that do not work, these alone.
+    pub restart_units: Vec<String>,
 }
 
 impl Default for HealthConfig {
@@ -62,6 +69,10 @@ impl Default for HealthConfig {
             active_check: Vec::new(),
             reset_command: reset.map(str::to_owned).to_vec(),
             reboot_command: Vec::new(),
+            restart_command: ["systemctl", "restart", "{unit}"]
+                .map(str::to_owned)
+                .to_vec(),
+            restart_units: vec![FABRIC_MANAGER.to_owned()],
         }
     }
 }
@@ -160,6 +171,17 @@ impl HealthConfig {
         if self.mounts.len() > HEALTH_MOUNTS_MAX {
             return Some(format!(
                 "has more than {HEALTH_MOUNTS_MAX} mounts (HEALTH_MOUNTS_MAX)"
+            ));
+        }
+        if self.restart_units.len() > HEALTH_RESTART_UNITS_MAX {
+            return Some(format!(
+                "has more than {HEALTH_RESTART_UNITS_MAX} restart_units (HEALTH_RESTART_UNITS_MAX)"
+            ));
+        }
+        let is_unit = |unit: &String| unit.contains('.') && !unit.starts_with('-');
+        if let Some(unit) = { self.restart_units.iter() }.find(|unit| !is_unit(unit)) {
+            return Some(format!(
+                "restart_units must be whole names of units like `{FABRIC_MANAGER}`, not `{unit}`"
             ));
         }
         if self.checks.len() > HEALTH_CHECKS_MAX {
@@ -276,6 +298,10 @@ mod tests {
         assert_eq!(speed(400), "");
         assert!(speed(0).contains("adapter") && speed(10_001).contains("GBIT_PER_S_MAX"));
         assert!(rule(|it| it.mounts = vec!["/a".into(); 65]).contains("HEALTH_MOUNTS_MAX"));
+        assert!(rule(|it| it.restart_units = vec!["docker".into()]).contains("`docker`"));
+        assert!(rule(|it| it.restart_units = vec!["--now.x".into()]).contains("--now.x"));
+        let many = |it: &mut HealthConfig| it.restart_units = vec!["a.service".into(); 17];
+        assert!(rule(many).contains("HEALTH_RESTART_UNITS_MAX"));
         assert!(rule(|it| it.checks = vec![check("a"), check("a")]).contains("different"));
         assert!(rule(|it| it.checks = vec![check("a b")]).contains("`a b`"));
         let hurried = |it: &mut HealthConfig| {

@@ -7,6 +7,7 @@
 //! | `host`, `adapters`, `processes` | what is read of the host |
 //! | `checks` | the site's own checks |
 //! | `judge` | the one place where rules are held against what was seen; remembers what it told |
+//! | `strangers` | which processes on GPUs are nobody's task |
 //! | `signals` | what the GPU backend's words mean by the rules |
 //! | `works` | repairs and checks that the leader orders |
 //! | `notes` | what the next agent must know |
@@ -34,6 +35,7 @@ mod services;
 mod signals;
 #[cfg(test)]
 mod sources;
+mod strangers;
 mod works;
 
 use std::collections::BTreeMap;
@@ -53,7 +55,7 @@ use muster_supervisor::files;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::gpu::{GpuSensors, Injector};
+use crate::gpu::{GpuSensors, GpuUse, Injector};
 use crate::inbox::Outbox;
 use crate::limits::{HEALTH_ORDERS_MAX, HEALTH_SEEN_MAX, INJECTIONS_WAITING_MAX};
 use crate::topology::PciAddress;
@@ -64,6 +66,7 @@ pub(crate) use injected::Injected;
 use judge::Judge;
 use notes::Notes;
 use sampler::Sweep;
+pub(crate) use signals::makes_unfit;
 
 /// This host, before it knows by which number the cluster knows it: the number is put in when findings are sent.
 pub(crate) const THIS_HOST: Component = Component::Host(HostId(0));
@@ -96,6 +99,10 @@ pub(crate) enum Seen {
     Samples(Vec<Sample>),
     /// The backend, or who holds it, makes a GPU look so.
     Gpu(GpuUuid, GpuHealth),
+    /// The driver reported an XID of a GPU.
+    Xid(GpuUuid, u32),
+    /// It was reported a moment ago, and the kernel's log has had time to say more of it.
+    LateXid(GpuUuid, u32),
     /// A check of the site came to its end.
     Checked(String, CheckResult),
     /// The state has heard all up to this number.
@@ -141,6 +148,8 @@ struct Known {
     codes: BTreeMap<GpuUuid, u32>,
     /// What does not work by a rule that a reading ends, as long as none does.
     ill: Vec<(String, Component)>,
+    /// The rules in force.
+    rules: Option<Arc<RuleSet>>,
 }
 
 impl Against {
@@ -163,6 +172,14 @@ impl Against {
     /// The last XID of a GPU; 0 before the first.
     fn last_code(&self, gpu: GpuUuid) -> u32 {
         self.known().codes.get(&gpu).copied().unwrap_or_default()
+    }
+
+    fn set_rules(&self, rules: &RuleSet) {
+        self.known().rules = Some(Arc::new(rules.clone()));
+    }
+
+    fn rules(&self) -> Option<Arc<RuleSet>> {
+        self.known().rules.clone()
     }
 
     fn set_ill(&self, ill: Vec<(String, Component)>) {
@@ -188,6 +205,8 @@ pub(crate) struct Gpus {
     pub(crate) sensors: Box<dyn GpuSensors>,
     pub(crate) injector: Injector,
     pub(crate) is_simulated: bool,
+    /// Where goes how busy they are.
+    pub(crate) uses: GpuUse,
 }
 
 impl Gpus {
@@ -286,7 +305,7 @@ pub(crate) fn start(
     tokio::spawn(works.run(ordered));
     sampler::start(
         config,
-        (gpus.described, gpus.addresses, gpus.sensors),
+        (gpus.described, gpus.addresses, gpus.sensors, gpus.uses),
         &place,
         (sweep, against),
         &seen,

@@ -16,14 +16,17 @@ use tokio::sync::mpsc::Sender;
 
 use super::host::HostSensors;
 use super::series::{GpuSeries, LAST_XID};
-use super::{
-    Against, HealthConfig, POWER_BRAKE_RULE, Place, Sample, Seen, THIS_HOST, thread,
-};
-use crate::gpu::{GpuError, GpuSensors};
+use super::strangers::Strangers;
+use super::{Against, HealthConfig, POWER_BRAKE_RULE, Place, Sample, Seen, THIS_HOST, thread};
+use crate::gpu::{GpuError, GpuReadings, GpuSensors, GpuUse};
 use crate::metrics;
 use crate::session::jitter;
 use crate::topology::PciAddress;
 
+/// The rule about processes on a GPU that are nobody's task.
+const FOREIGN: &str = "foreign_proc";
+/// The gauge that says how busy a GPU is, in per cent.
+const UTILISATION: &str = "DCGM_FI_DEV_GPU_UTIL";
 /// Sweeps shorter than this are never told as unfinished.
 const LONG_MS: u64 = 10_000;
 /// Longest pause after a sweep that failed.
@@ -74,10 +77,11 @@ impl Sweep {
 /// Starts both threads; that of GPUs only where there are some.
 pub(super) fn start(
     config: &HealthConfig,
-    (gpus, addresses, sensors): (
+    (gpus, addresses, sensors, uses): (
         Vec<GpuDescription>,
         BTreeMap<GpuUuid, PciAddress>,
         Box<dyn GpuSensors>,
+        GpuUse,
     ),
     place: &Place,
     (sweep, against): (Arc<Sweep>, Against),
@@ -100,6 +104,8 @@ pub(super) fn start(
         sweep,
         against,
         series: config.gpu_gauges.then(series),
+        uses,
+        strangers: Strangers::of_this_host(&config.host_root),
     };
     let sender = seen.clone();
     thread("gpu-health", move || watch.run(period, &sender));
@@ -124,6 +130,17 @@ struct GpuWatch {
     against: Against,
     /// What graphs ask for, if it is exported.
     series: Option<GpuSeries>,
+    uses: GpuUse,
+    strangers: Option<Strangers>,
+}
+
+/// How busy a GPU was since the last look, as NVML says it.
+fn busy_permille(read: &GpuReadings) -> Option<u16> {
+    let mut gauges = read.gauges.iter();
+    let (_, percent) = gauges.find(|(name, _)| name == UTILISATION)?;
+    (0.0..=100.0)
+        .contains(percent)
+        .then_some((percent * 10.0) as u16)
 }
 
 impl GpuWatch {
@@ -147,7 +164,16 @@ impl GpuWatch {
         self.sweep.begin();
         let mut read_of_gpus = Vec::new();
         for gpu in &self.gpus {
-            let read = self.sensors.read(gpu, self.sweep.clock.now())?;
+            let now = self.sweep.clock.now();
+            let read = self.sensors.read(gpu, now)?;
+            if let Some(busy_permille) = busy_permille(&read) {
+                self.uses.read(gpu.uuid, now, busy_permille);
+            }
+            if let (Some(strangers), Some(processes)) = (&self.strangers, &read.processes) {
+                let metrics = [("processes", strangers.count(processes))];
+                let of_gpu = Component::Gpu(gpu.uuid);
+                read_of_gpus.push(Sample::new(FOREIGN, of_gpu, &metrics));
+            }
             let of_gpu = read.samples.into_iter();
             read_of_gpus.extend(of_gpu.map(|(rule, metrics)| Sample {
                 rule,
@@ -195,8 +221,6 @@ mod tests {
     use muster_core::time::MonotonicMs;
     use muster_supervisor::testing::eventually;
 
-    use crate::gpu::GpuReadings;
-
     /// Sensors that can be read from a moment on.
     struct Late(MonotonicMs);
 
@@ -243,6 +267,8 @@ mod tests {
             sweep: Arc::new(Sweep::new(clock)),
             against: Against::default(),
             series: None,
+            uses: GpuUse::default(),
+            strangers: None,
         };
         assert!(watch.sweep().is_err());
         let began_ms = watch.sweep.began_ms.load(Ordering::Relaxed);

@@ -15,6 +15,10 @@ use super::{HealthConfig, Sample, Seen, THIS_HOST};
 use crate::limits::HEALTH_SERVICES_ANSWER_MAX;
 use crate::session::jitter;
 
+/// The rules about services.
+const FABRIC_MANAGER: &str = "fabric_manager";
+const NV_SERVICES: &str = "nv_services";
+const RUNTIME: &str = "runtime";
 /// Without it, GPUs behind `NVSwitch` do not talk to each other.
 const FABRIC: &[&str] = &["nvidia-fabricmanager.service"];
 /// NVIDIA's others.
@@ -69,6 +73,38 @@ pub(super) async fn repeat(config: HealthConfig, needs: Needs, seen: Sender<Seen
     }
 }
 
+/// The units that a rule is about.
+fn units_of(rule: &str) -> &'static [&'static str] {
+    match rule {
+        FABRIC_MANAGER => FABRIC,
+        NV_SERVICES => OTHERS,
+        RUNTIME => ENGINES,
+        _ => &[],
+    }
+}
+
+/// The units of a rule that are enabled and do not work.
+///
+/// # Errors
+/// There are none, or systemd does not say.
+pub(super) async fn idle(rule: &str) -> Result<Vec<String>, String> {
+    let units = units_of(rule);
+    if units.is_empty() {
+        return Err(format!(
+            "rule {rule} is about no service that a worker knows"
+        ));
+    }
+    let told = ask_of_units(units).await;
+    let told = told.ok_or_else(|| "systemd does not say what works".to_owned())?;
+    Ok(idle_among(&told))
+}
+
+fn idle_among(text: &str) -> Vec<String> {
+    let idle = enabled(text).into_iter().filter(is_idle);
+    idle.filter_map(|unit| unit.get("Id").map(|id| (*id).to_owned()))
+        .collect()
+}
+
 /// What systemd says of units; nothing if it is asked of none.
 async fn ask_of_units(names: &[&str]) -> Option<String> {
     if names.is_empty() {
@@ -85,15 +121,28 @@ async fn ask(words: &[&str]) -> Option<String> {
     ran.is_well().then_some(ran.output)
 }
 
-/// What `systemctl show` says of units, one block of `NAME=VALUE` each.
-fn of_units(text: &str) -> Vec<Sample> {
+/// What is known of a unit, by the name of what it is.
+type Unit<'a> = BTreeMap<&'a str, &'a str>;
+
+/// The units that are enabled, of those that `systemctl show` tells of, one block of `NAME=VALUE` each.
+fn enabled(text: &str) -> Vec<Unit<'_>> {
     let blocks = text.split("\n\n").map(|block| {
         let pairs = block.lines().filter_map(|line| line.split_once('='));
-        pairs.collect::<BTreeMap<&str, &str>>()
+        pairs.collect::<Unit<'_>>()
     });
-    let enabled: Vec<BTreeMap<&str, &str>> = blocks
+    blocks
         .filter(|unit| unit.get("UnitFileState") == Some(&"enabled"))
-        .collect();
+        .collect()
+}
+
+fn is_idle(unit: &Unit<'_>) -> bool {
+    let state = unit.get("ActiveState");
+    state.is_none_or(|state| !WORKING.contains(state))
+}
+
+/// What is read of the units that are enabled.
+fn of_units(text: &str) -> Vec<Sample> {
+    let enabled = enabled(text);
     let count = |names: &[&str], is_so: fn(&BTreeMap<&str, &str>) -> bool| {
         let mut ours = { enabled.iter() }
             .filter(|unit| unit.get("Id").is_some_and(|id| names.contains(id)))
@@ -101,26 +150,22 @@ fn of_units(text: &str) -> Vec<Sample> {
         ours.peek()?;
         i64::try_from(ours.filter(|unit| is_so(unit)).count()).ok()
     };
-    let is_idle = |unit: &BTreeMap<&str, &str>| {
-        let state = unit.get("ActiveState");
-        state.is_none_or(|state| !WORKING.contains(state))
-    };
     let comes_again = |unit: &BTreeMap<&str, &str>| unit.get("SubState") == Some(&RESTARTING);
     let has_failed = |unit: &BTreeMap<&str, &str>| unit.get("ActiveState") == Some(&"failed");
     let fabric = count(FABRIC, is_idle).zip(count(FABRIC, comes_again));
     let fabric = fabric.map(|(inactive, restarting)| {
         let metrics = [("inactive", inactive), ("restarting", restarting)];
-        Sample::new("fabric_manager", THIS_HOST, &metrics)
+        Sample::new(FABRIC_MANAGER, THIS_HOST, &metrics)
     });
     let others = count(OTHERS, is_idle);
     let others = others.map(|inactive| {
         let metrics = [("inactive", inactive.min(1))];
-        Sample::new("nv_services", THIS_HOST, &metrics)
+        Sample::new(NV_SERVICES, THIS_HOST, &metrics)
     });
     let engines = count(ENGINES, has_failed);
     let engines = engines.map(|failed| {
         let metrics = [("failed", failed.min(1))];
-        Sample::new("runtime", THIS_HOST, &metrics)
+        Sample::new(RUNTIME, THIS_HOST, &metrics)
     });
     [fabric, others, engines].into_iter().flatten().collect()
 }
@@ -194,6 +239,19 @@ mod tests {
         ];
         assert!(told(&off).is_empty());
         assert!(of_units("").is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_to_be_started_again_is_what_is_enabled_and_does_not_work() {
+        let fabric = "nvidia-fabricmanager.service";
+        let told = [
+            unit(fabric, "enabled", "failed", "failed"),
+            unit("docker.service", "enabled", "active", "running"),
+            unit("podman.socket", "disabled", "inactive", "dead"),
+        ];
+        assert_eq!(idle_among(&told.join("\n")), [fabric]);
+        let error = idle("disk_free").await;
+        assert!(error.is_err_and(|why| why.contains("disk_free")));
     }
 
     #[test]

@@ -22,21 +22,25 @@ pub(super) struct Signal {
     pub(super) metric: &'static str,
     /// Whether it is about the host rather than the GPU.
     pub(super) is_hosts: bool,
+    /// Whether it is plain of the device itself, so that the GPU is unfit while it lasts, whatever the rules say.
+    is_plain: bool,
 }
 
 /// All words but those for XIDs. A task that cannot be killed, and an error that NVML does not explain, meet no rule: the
-/// GPU is unfit while they last, and no more follows.
+/// GPU is unfit while they last, and no more follows. A GPU that is lost, or whose memory somebody holds, is unfit as well;
+/// everything else is unfit as far as the rules say.
 const SIGNALS: &[Signal] = &[
     of_gpu("ecc-", "ecc_unc_volatile", "errors_increase"),
-    of_gpu("gpu-lost", "gpu_lost", "lost"),
+    plain("gpu-lost", "gpu_lost", "lost"),
     of_gpu("reset-required", "gpu_reset_required", "required"),
     of_gpu("inforom-corrupt", "inforom", "corrupt"),
-    of_gpu("memory-held", "mem_leak", "held_mib"),
+    plain("memory-held", "mem_leak", "held_mib"),
     Signal {
         word: "driver-version-mismatch",
         rule: "driver_lib_mismatch",
         metric: "mismatch",
         is_hosts: true,
+        is_plain: false,
     },
 ];
 
@@ -46,7 +50,21 @@ const fn of_gpu(word: &'static str, rule: &'static str, metric: &'static str) ->
         rule,
         metric,
         is_hosts: false,
+        is_plain: false,
     }
+}
+
+const fn plain(word: &'static str, rule: &'static str, metric: &'static str) -> Signal {
+    Signal {
+        is_plain: true,
+        ..of_gpu(word, rule, metric)
+    }
+}
+
+/// Whether a word makes a GPU unfit whatever the rules say: because it is plain of the device, or because no rule is about it.
+#[must_use]
+pub(crate) fn makes_unfit(word: &str) -> bool {
+    xid(word).is_none() && find(word).is_none_or(|signal| signal.is_plain)
 }
 
 /// The signal of a word, if a rule is about it.

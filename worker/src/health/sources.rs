@@ -43,7 +43,12 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
     ("ecc_unc_volatile", &["errors_increase"], "the GPU backend"),
     ("inforom", &["corrupt"], "the GPU backend"),
     ("driver_lib_mismatch", &["mismatch"], "the GPU backend"),
-    ("mem_leak", &["held_mib"], "the GPU backend"),
+    (
+        "mem_leak",
+        &["held_mib", "held_after_kill_mib"],
+        "the GPU backend, and whoever gives a GPU on",
+    ),
+    ("foreign_proc", &["processes"], "NVML, proc/*/environ"),
     (
         "nvml_latency",
         &["sweep_ms", "unfinished_s"],
@@ -212,6 +217,11 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
         "sys/class/infiniband, the setting `expected`",
     ),
     ("clock_sync", &["unsynchronised"], "timedatectl"),
+    (
+        "clock_skew",
+        &["offset_ms"],
+        "the leader's time in its acknowledgements of beats",
+    ),
     ("fabric_manager", &["inactive", "restarting"], "systemctl"),
     ("nv_services", &["inactive"], "systemctl"),
     ("runtime", &["failed"], "systemctl"),
@@ -221,7 +231,16 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
         &["baseline_permille"],
         "the site's `active_check`",
     ),
-    ("h2d_bw", &["gb_per_s"], "the site's `active_check`"),
+    (
+        "h2d_bw",
+        &["gb_per_s", "from_gb_per_s"],
+        "the site's `active_check`",
+    ),
+    (
+        "peer_bw",
+        &["peer_gb_per_s", "peers_indirect"],
+        "the site's `active_check`",
+    ),
     ("miscompare", &["miscompares"], "the site's `active_check`"),
 ];
 

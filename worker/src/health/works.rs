@@ -1,5 +1,7 @@
 //! Repairs and checks that the leader orders, each to its end or its limit.
 
+mod active;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use muster_core::beat::WorkDone;
 use muster_core::command::{GpuDescription, GpuHealth};
 use muster_core::health::book::Order;
-use muster_core::health::checks::{self, CheckEnd, Dialect};
+use muster_core::health::checks::CheckEnd;
 use muster_core::health::rules::DeviceAction;
 use muster_core::health::{Component, raw_evidence};
 use muster_core::ids::GpuUuid;
@@ -16,12 +18,13 @@ use muster_supervisor::clock::LeaseClock;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
+use self::active::{Checker, shipped_beside_this};
 use super::program::{Ran, run};
-use super::{Against, HealthConfig, Sample, Seen, adapters, mark_reboot};
+use super::{Against, HealthConfig, Sample, Seen, adapters, mark_reboot, services};
 use crate::gpu::Injector;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{
-    HEALTH_ACTIVE_CHECK_MAX, HEALTH_DIAGNOSTIC_MAX, HEALTH_REBOOT_MAX, HEALTH_RESET_MAX,
+    HEALTH_DIAGNOSTIC_MAX, HEALTH_REBOOT_MAX, HEALTH_RESET_MAX, HEALTH_RESTART_MAX,
 };
 use crate::metrics;
 
@@ -29,14 +32,8 @@ use crate::metrics;
 const ACTIVE_CHECK: &str = "active_check";
 /// Its figure.
 const FAILED: &str = "failed";
-/// The rule about results that differ from what they must be.
-const MISCOMPARE: &str = "miscompare";
-/// Its figure, which the site's check prints behind `|`, as Nagios plugins do.
-const MISCOMPARES: &str = "miscompares";
-/// Further figures that the site's check may print, and the rules that go by them.
-const FIGURES: [(&str, &str); 2] = [("baseline_permille", ACTIVE_CHECK), ("gb_per_s", "h2d_bw")];
-/// What stands in the site's check for the other GPUs that are checked together with one.
-const PEERS: &str = "{peers}";
+/// What stands in the command that starts a service again for its unit.
+const UNIT: &str = "{unit}";
 /// NVIDIA's own diagnostics, of which the first level takes half a minute.
 const DIAGNOSTICS: &str = "dcgmi";
 /// How it says that a part of it found something.
@@ -61,6 +58,7 @@ pub(super) struct Works(Arc<Shared>);
 
 struct Shared {
     config: HealthConfig,
+    checker: Checker,
     gpus: Gpus,
     clock: LeaseClock,
     reboot_mark: PathBuf,
@@ -80,8 +78,10 @@ impl Works {
         (clock, reboot_mark): (LeaseClock, PathBuf),
         (seen, outbox): (mpsc::Sender<Seen>, Outbox),
     ) -> Self {
+        let checker = Checker::of(&config, gpus.is_simulated, &shipped_beside_this());
         Self(Arc::new(Shared {
             config,
+            checker,
             gpus,
             clock,
             reboot_mark,
@@ -107,6 +107,7 @@ impl Works {
             DeviceAction::Check => self.check(&order.component).await,
             DeviceAction::Reset | DeviceAction::ResetIdle => self.reset(&order.component).await,
             DeviceAction::Reboot => self.reboot().await,
+            DeviceAction::RestartService => self.restart(&order.rule).await,
             other => (false, format!("a worker does not know how to {other}")),
         };
         tracing::info!(component, %action, passed, evidence, "a repair or a check has ended");
@@ -263,41 +264,6 @@ impl Works {
         }
     }
 
-    /// The site's own check, if there is one, of one of the GPUs that are checked together: nothing runs on any of them.
-    async fn active_check(
-        &self,
-        gpu: &GpuDescription,
-        together: &[&GpuDescription],
-    ) -> Option<Outcome> {
-        let command = self.of_gpu(&self.0.config.active_check, gpu);
-        let peers = { together.iter() }.filter(|peer| peer.uuid != gpu.uuid);
-        let peers: Vec<String> = peers.map(|peer| peer.uuid.to_string()).collect();
-        let command: Vec<String> = { command.iter() }
-            .map(|word| word.replace(PEERS, &peers.join(",")))
-            .collect();
-        let program = command.first()?.clone();
-        let ran = run(&command, HEALTH_ACTIVE_CHECK_MAX).await;
-        let figures = figures(&ran);
-        let wrong = figures.get(MISCOMPARES).copied().unwrap_or_default();
-        if wrong > 0 {
-            self.tell((MISCOMPARE, MISCOMPARES), gpu.uuid, wrong).await;
-        }
-        let measured = FIGURES.iter().filter_map(|(figure, rule)| {
-            let value = *figures.get(*figure)?;
-            Some(Sample::new(
-                rule,
-                Component::Gpu(gpu.uuid),
-                &[(figure, value)],
-            ))
-        });
-        let measured: Vec<Sample> = measured.collect();
-        if !measured.is_empty() {
-            // Closed: the agent ends, and the next one checks again.
-            drop(self.0.seen.send(Seen::Samples(measured)).await);
-        }
-        Some((ran.is_well() && wrong == 0, ran.evidence(&program)))
-    }
-
     async fn reset(&self, component: &Component) -> Outcome {
         let gpus = match self.gpus_of(component) {
             Ok(gpus) => gpus,
@@ -367,6 +333,41 @@ impl Works {
         )
     }
 
+    /// Starts the services again that a rule is about and that do not work: those alone that a site lets it.
+    async fn restart(&self, rule: &str) -> Outcome {
+        let idle = match services::idle(rule).await {
+            Ok(idle) => idle,
+            Err(why) => return (false, why),
+        };
+        if idle.is_empty() {
+            return (true, "all of its services work again".to_owned());
+        }
+        self.restart_units(&idle).await
+    }
+
+    async fn restart_units(&self, units: &[String]) -> Outcome {
+        let config = &self.0.config;
+        let mut said = Vec::new();
+        for unit in units {
+            if !config.restart_units.contains(unit) {
+                let way_out = "add it to `health.restart_units` if it may be started again";
+                return (false, format!("{unit} does not work; {way_out}"));
+            }
+            let words = config.restart_command.iter();
+            let command: Vec<String> = words.map(|word| word.replace(UNIT, unit)).collect();
+            let Some(program) = command.first() else {
+                let way_out = "no program starts services again: set `health.restart_command`";
+                return (false, way_out.to_owned());
+            };
+            let ran = run(&command, HEALTH_RESTART_MAX).await;
+            if !ran.is_well() {
+                return (false, format!("{unit}: {}", ran.evidence(program)));
+            }
+            said.push(format!("{unit} was started again"));
+        }
+        (true, said.join(", "))
+    }
+
     /// A command about a GPU: `{gpu}` is its index, `{uuid}` its UUID.
     fn of_gpu(&self, command: &[String], gpu: &GpuDescription) -> Vec<String> {
         let words = command.iter();
@@ -376,24 +377,6 @@ impl Works {
         };
         words.map(word).collect()
     }
-}
-
-/// The figures that the site's check prints, without fractions and units; of those that it prints often, the sum. One that is
-/// negative says nothing; what is beyond counting is as much as can be counted.
-fn figures(ran: &Ran) -> BTreeMap<String, i64> {
-    let read = |line| checks::read(Dialect::Nagios, ran.end, line).figures;
-    let mut figures = BTreeMap::new();
-    for (name, value) in ran.output.lines().flat_map(read) {
-        let end = value.find(|letter: char| !letter.is_ascii_digit());
-        let digits = &value[..end.unwrap_or(value.len())];
-        if !digits.is_empty() {
-            // Digits alone, so it can only be too large.
-            let value = digits.parse().unwrap_or(i64::MAX);
-            let sum: &mut i64 = figures.entry(name).or_default();
-            *sum = sum.saturating_add(value);
-        }
-    }
-    figures
 }
 
 #[cfg(test)]

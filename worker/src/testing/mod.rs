@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::gpu::{GpuBackend, HandOver, SimulatedBackend, Timeline};
+use crate::gpu::{GpuBackend, GpuUse, HandOver, SimulatedBackend, Timeline};
 use crate::inbox::Outbox;
 use crate::runner::{Hardware, Runner, RunnerConfig};
 use muster_supervisor::LogLimits;
@@ -14,7 +14,11 @@ pub(crate) use muster_supervisor::testing::assignment;
 /// A runner with these settings on a host whose GPUs are free.
 pub(crate) fn runner(config: RunnerConfig, outbox: Outbox) -> Runner {
     let gpus = SimulatedBackend::new("host-1", 0, "", 0, Timeline::default());
-    let hand_over = HandOver::new(gpus.memory(), Duration::ZERO, outbox.clone());
+    let hand_over = HandOver::new(
+        gpus.memory(),
+        Duration::ZERO,
+        (outbox.clone(), GpuUse::default()),
+    );
     Runner::new(config, hand_over, LeaseClock::start(), outbox)
 }
 

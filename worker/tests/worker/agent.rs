@@ -648,10 +648,11 @@ async fn an_injected_fault_shows_and_heals() {
             .find(|(uuid, _)| *uuid == gpu)
             .map(|(_, health)| health.clone())
     };
-    leader.say(order(1, gpu.to_string(), Some("xid-79")));
+    // What no rule is about makes a GPU unfit by itself.
+    leader.say(order(1, gpu.to_string(), Some("nvml-error")));
     leader
         .eventually("the fault", |inner| {
-            matches!(health(inner)?, GpuHealth::Faulted { signal, .. } if signal == "xid-79")
+            matches!(health(inner)?, GpuHealth::Faulted { signal, .. } if signal == "nvml-error")
                 .then_some(())
         })
         .await;

@@ -77,9 +77,13 @@ impl Nemesis {
             .list_hosts(v1::ListHostsRequest::default())
             .await?;
         let gpus = hosts.into_iter().find(|it| it.name == host);
-        let gpus = gpus.map(|it| it.gpus).unwrap_or_default();
+        let mut gpus = gpus.map(|it| it.gpus).unwrap_or_default();
         if gpus.is_empty() {
             return Err(RunError::Harness(format!("{host} has no GPUs")));
+        }
+        // One that an earlier fault took out is not taken out again.
+        if gpus.iter().any(|gpu| gpu.block.is_none()) {
+            gpus.retain(|gpu| gpu.block.is_none());
         }
         let gpu = &gpus[self.random.random_range(0..gpus.len())].uuid;
         let fault = v1::GpuFault {

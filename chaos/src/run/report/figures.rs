@@ -138,7 +138,7 @@ fn has_effect(seen: &Seen<'_>) -> bool {
     }
     match fault {
         // Whether anything runs on it is a matter of chance.
-        Fault::GpuFaulted => came(|kind| matches!(kind, EventKind::GpuHealthChanged { .. })),
+        Fault::GpuFaulted => came(|kind| matches!(kind, EventKind::HealthChanged { .. })),
         Fault::PreemptStorm => came(|kind| matches!(kind, EventKind::AttemptStopping { .. })),
         // Events do not tell of it: what was not seen was not.
         Fault::DiskFull | Fault::SnapshotStorm => false,

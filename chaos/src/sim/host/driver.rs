@@ -1,6 +1,6 @@
 //! The agent's process on a simulated host: the real `core::agent` with a stream, a journal and supervisors.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use muster_core::agent::{Action, Agent, Input, SupervisorReport};
@@ -358,23 +358,26 @@ impl AgentDriver {
     async fn look_at_gpus(&mut self) -> bool {
         let mut seen = lock(&self.host.gpus).clone();
         let frees_hung = self.host.settings.mutant == Some(Mutant::FreesHungGpus);
-        let held = self.host.supervisors.held_gpus().into_iter();
-        for gpu in held.filter(|_| !frees_hung) {
-            let health = seen.entry(gpu).or_insert(GpuHealth::Healthy);
+        let held: BTreeSet<GpuUuid> = self.host.supervisors.held_gpus().into_iter().collect();
+        for gpu in held.iter().filter(|_| !frees_hung) {
+            let health = seen.entry(*gpu).or_insert(GpuHealth::Healthy);
             if *health == GpuHealth::Healthy {
-                *health = GpuHealth::Faulted {
-                    signal: "task-stuck".to_owned(),
-                    detail: "a task that cannot be killed".to_owned(),
-                };
+                *health = stuck();
             }
         }
         let mut changed = false;
-        for (gpu, health) in seen {
-            if self.known_gpus.get(&gpu) != Some(&health) {
-                self.known_gpus.insert(gpu, health.clone());
-                changed |= self.step(Input::Found(findings(gpu, &health))).await;
-                changed |= self.step(Input::GpuHealth { gpu, health }).await;
+        for (gpu, shown) in seen {
+            if self.known_gpus.get(&gpu) != Some(&shown) {
+                self.known_gpus.insert(gpu, shown.clone());
+                changed |= self.step(Input::Found(findings(gpu, &shown))).await;
             }
+            // What the rules judge makes no GPU unfit by itself.
+            let health = match xid_of(&shown) {
+                Some(_) if held.contains(&gpu) && !frees_hung => stuck(),
+                Some(_) => GpuHealth::Healthy,
+                None => shown,
+            };
+            changed |= self.step(Input::GpuHealth { gpu, health }).await;
         }
         changed
     }
@@ -448,10 +451,7 @@ impl AgentDriver {
 
 /// What a GPU's fault is to the rules; that it is over is no news to them: an XID's block ends with a check.
 fn findings(gpu: GpuUuid, health: &GpuHealth) -> Vec<Finding> {
-    let GpuHealth::Faulted { signal, detail } = health else {
-        return Vec::new();
-    };
-    let Some(code) = signal.strip_prefix("xid-").and_then(|it| it.parse().ok()) else {
+    let Some((code, detail)) = xid_of(health) else {
         return Vec::new();
     };
     vec![Finding {
@@ -463,9 +463,24 @@ fn findings(gpu: GpuUuid, health: &GpuHealth) -> Vec<Finding> {
         measured: i64::from(code),
         code: Some(code),
         cluster: None,
-        evidence: detail.clone(),
+        evidence: detail.to_owned(),
         at: TimeMs(0),
     }]
+}
+
+/// The XID that a GPU shows, and what else is said of it.
+fn xid_of(health: &GpuHealth) -> Option<(u32, &str)> {
+    let GpuHealth::Faulted { signal, detail } = health else {
+        return None;
+    };
+    Some((signal.strip_prefix("xid-")?.parse().ok()?, detail.as_str()))
+}
+
+fn stuck() -> GpuHealth {
+    GpuHealth::Faulted {
+        signal: "task-stuck".to_owned(),
+        detail: "a task that cannot be killed".to_owned(),
+    }
 }
 
 fn ended_well() -> Exit {

@@ -42,6 +42,11 @@ impl Step<'_> {
                 Effect::Kill(component) => self.kill(&component),
                 Effect::Repair(component, action) => self.want(&component, action),
                 Effect::CheckIdle(component) => self.want(&component, DeviceAction::Check),
+                Effect::Restart { host, rule } => {
+                    self.touch_desired(host);
+                    let detail = format!("the services of rule {rule} are started again");
+                    self.note(HealthNote::Repair, &Component::Host(host), detail);
+                }
                 Effect::Railed(component, refused) => {
                     self.note(HealthNote::Refused, &component, refused.to_string());
                 }

@@ -9,8 +9,8 @@ mod place;
 
 pub(crate) use effects::limits_of;
 pub(super) use place::Place;
-pub(crate) use place::is_idle_component;
 use place::groups_of;
+pub(crate) use place::is_idle_component;
 
 use std::sync::Arc;
 
@@ -51,6 +51,14 @@ impl Step<'_> {
                 Ok(Answer::Done)
             }
             HealthCommand::DrainLemon { host, .. } => self.drain_lemon(*host),
+            HealthCommand::Restarted {
+                host,
+                rule,
+                since,
+                worked,
+                evidence,
+                ..
+            } => self.restarted((*host, rule), *since, (*worked, evidence)),
             HealthCommand::SetRules {
                 request,
                 author,
@@ -202,14 +210,43 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
+    /// A worker has started services again, or tried to. What is kept off stays so until it reads that all is well.
+    fn restarted(
+        &mut self,
+        (host, rule): (HostId, &str),
+        since: TimeMs,
+        (worked, evidence): (bool, &str),
+    ) -> Result<Answer, Rejection> {
+        let limit = EVIDENCE_BYTES_MAX;
+        require_length("evidence", evidence, "EVIDENCE_BYTES_MAX", limit)?;
+        let now = self.state.time;
+        let effects = self.state.health.restarted((host, rule), since, now);
+        let component = Component::Host(host);
+        let effects = effects.ok_or_else(|| Rejection::HealthWork {
+            component: component.to_string(),
+            why: format!("no service of rule {rule} was to be started again"),
+        })?;
+        let (note, end) = if worked {
+            (HealthNote::Repair, "were started again")
+        } else {
+            (HealthNote::Alert, "could not be started again")
+        };
+        let detail = format!("the services of rule {rule} {end}: {evidence}");
+        self.note(note, &component, detail);
+        self.follow(effects);
+        self.touch_desired(host);
+        Ok(Answer::Done)
+    }
+
     fn drain_lemon(&mut self, host: HostId) -> Result<Answer, Rejection> {
         if self.state.host(host).is_none() {
             return Err(Rejection::UnknownHost(host.to_string()));
         }
         let place = self.place_of(host, &Component::Host(host));
         let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
+        let excludes = self.state.excludes();
         self.tell_book(&place, |book, place| {
-            book.drain_lemon(&rules, host, place, now)
+            book.drain_lemon(&rules, host, (place, &excludes), now)
         });
         Ok(Answer::Done)
     }
@@ -360,6 +397,7 @@ const fn deed(action: DeviceAction) -> &'static str {
     match action {
         DeviceAction::Reset | DeviceAction::ResetIdle => "a reset",
         DeviceAction::Reboot => "a reboot",
+        DeviceAction::RestartService => "a restart of its services",
         DeviceAction::Check => "an active check",
         DeviceAction::Inspect => "a person's look",
         DeviceAction::Rma => "an exchange",

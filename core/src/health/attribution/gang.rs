@@ -35,7 +35,7 @@ fn was_killed(task: &TaskEnd<'_>) -> bool {
     task.exit.is_some_and(|exit| exit.signal.is_some())
 }
 
-/// A collective operation that did not end: who says so is usually well. The rank with the fewest completed operations
+/// A collective operation that did not end: who says so is usually well. The rank with the fewest completed steps
 /// stands out, or else the one whose GPU alone is idle, or alone is busy. Nobody is blocked for it.
 pub(super) fn hang(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<Attribution> {
     let exit = culprit?.exit?;
@@ -72,13 +72,10 @@ fn odd_one<'a>(tasks: &'a [TaskEnd<'a>]) -> Option<(&'a TaskEnd<'a>, &'static st
     if let Some(task) = never {
         return Some((task, "never began"));
     }
-    if tasks.iter().all(|task| task.collectives.is_some()) {
-        let least = tasks.iter().min_by_key(|task| task.collectives)?;
-        let same = tasks
-            .iter()
-            .filter(|task| task.collectives == least.collectives);
-        return (same.count() == 1)
-            .then_some((least, "completed the fewest collective operations"));
+    if tasks.iter().all(|task| task.step.is_some()) {
+        let least = tasks.iter().min_by_key(|task| task.step)?;
+        let same = tasks.iter().filter(|task| task.step == least.step);
+        return (same.count() == 1).then_some((least, "completed the fewest steps"));
     }
     let busy = |task: &&TaskEnd<'_>| task.busy_permille.is_some_and(|it| it >= BUSY_PERMILLE);
     let idle = |task: &&TaskEnd<'_>| task.busy_permille.is_some_and(|it| it <= IDLE_PERMILLE);

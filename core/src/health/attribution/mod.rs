@@ -112,8 +112,8 @@ pub struct TaskEnd<'a> {
     pub has_begun: bool,
     /// Milliseconds that it ran.
     pub ran_ms: u64,
-    /// Collective operations that it completed, if it tells.
-    pub collectives: Option<u64>,
+    /// The training step that it last said it was at, if it told any.
+    pub step: Option<u64>,
     /// How busy its GPUs were at the end, per mille, if that was read.
     pub busy_permille: Option<u16>,
     /// Memory in use on its GPUs before it began, in MiB.

@@ -24,7 +24,7 @@ struct Play {
 struct TaskShape {
     has_begun: bool,
     ran_ms: u64,
-    collectives: Option<u64>,
+    step: Option<u64>,
     busy_permille: Option<u16>,
     held_before_mib: u64,
     crashed_in_nccl: bool,
@@ -33,7 +33,7 @@ struct TaskShape {
 const SHAPE: TaskShape = TaskShape {
     has_begun: true,
     ran_ms: 3_600_000,
-    collectives: None,
+    step: None,
     busy_permille: None,
     held_before_mib: 0,
     crashed_in_nccl: false,
@@ -109,7 +109,7 @@ impl Play {
                 let TaskShape {
                     has_begun,
                     ran_ms,
-                    collectives,
+                    step,
                     busy_permille,
                     held_before_mib,
                     crashed_in_nccl,
@@ -121,7 +121,7 @@ impl Play {
                     exit: self.exits[at].as_ref(),
                     has_begun,
                     ran_ms,
-                    collectives,
+                    step,
                     busy_permille,
                     held_before_mib,
                     crashed_in_nccl,
@@ -531,8 +531,8 @@ fn of_a_gang_the_first_error_is_blamed_and_nobody_else_suspected() {
 fn a_hang_suspects_the_one_that_stands_out_and_blocks_nobody() {
     let hang = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)";
     let mut play = Play::of(&vec![signal(6, hang); 4]);
-    for (task, collectives) in play.tasks.iter_mut().zip([9, 9, 7, 9]) {
-        task.collectives = Some(collectives);
+    for (task, step) in play.tasks.iter_mut().zip([9, 9, 7, 9]) {
+        task.step = Some(step);
     }
     assert_eq!(play.told(), "unknown host3 300 user: retry_elsewhere");
     let milli: Vec<u32> = play

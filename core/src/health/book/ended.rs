@@ -1,5 +1,6 @@
 //! Ends of attempts: what they hold against hosts and GPUs, and which hosts are lemons for it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::hear::SOFT;
@@ -17,6 +18,9 @@ use crate::time::TimeMs;
 const HISTORY: &str = "history";
 /// The rule by which a host that fails more often than others is drained for a check.
 const LEMON: &str = "lemon";
+
+/// How many users keep live jobs off a host.
+pub type Excludes = BTreeMap<HostId, u32>;
 
 impl Book {
     /// A task began on a host.
@@ -121,13 +125,17 @@ impl Book {
         Arc::make_mut(self.records.entry(host).or_default())
     }
 
-    /// Hosts that stand out by their records, the worst first; the leader proposes to drain them.
+    /// Hosts that stand out by their records, the worst first; the leader proposes to drain them. Users who keep their jobs off
+    /// a host say something too, but never alone.
     #[must_use]
-    pub fn lemons(&self, now: TimeMs) -> Vec<(HostId, lemons::Score)> {
+    pub fn lemons(&self, now: TimeMs, excludes: &Excludes) -> Vec<(HostId, lemons::Score)> {
         let counts: Vec<(HostId, Counts)> = self
             .records
             .iter()
-            .map(|(host, record)| (*host, record.counts(now, 0)))
+            .map(|(host, record)| {
+                let users = excludes.get(host).copied().unwrap_or_default();
+                (*host, record.counts(now, users))
+            })
             .collect();
         let fleet = Fleet::of(counts.iter().map(|(_, counts)| counts));
         let scored = counts
@@ -145,10 +153,10 @@ impl Book {
         &mut self,
         rules: &RuleSet,
         host: HostId,
-        place: &Place<'_>,
+        (place, excludes): (&Place<'_>, &Excludes),
         now: TimeMs,
     ) -> Vec<Effect> {
-        let lemons = self.lemons(now);
+        let lemons = self.lemons(now, excludes);
         let Some((_, score)) = lemons.iter().find(|(of, _)| *of == host) else {
             return Vec::new();
         };

@@ -48,6 +48,7 @@ impl Book {
                 WINDOW_MS / MINUTE_MS
             ),
             since: now,
+            restart: None,
         };
         self.keep_off(&Component::Host(host), held)
     }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use super::clocks::CLOCK_SKEW;
 use super::propose::Wish;
 use super::{Book, Effect, FINDINGS_KEPT_MAX, Place};
-use crate::health::component::{Actor, Change, Condition, Event, Held, Phase};
+use crate::health::component::{Actor, Change, Condition, Event, Held, Phase, Restart};
 use crate::health::evaluate::{Escalation, XidSeen};
+use crate::health::guard_rails::Incident;
 use crate::health::rules::{
     Blame, Clears, DeviceAction, Mode, Rule, RuleSet, TaskAction, XidPolicy, XidSeverity,
 };
-use crate::health::guard_rails::Incident;
 use crate::health::{Action, Component, Finding, Hold, MINUTE_MS, Scope, Severity, Weight};
 use crate::ids::HostId;
 use crate::time::TimeMs;
@@ -91,24 +92,35 @@ impl Book {
     }
 
     /// Keeps off a component what its rule wants kept off as long as it lasts.
-    fn hold(&mut self, actions: &[Action], finding: &Finding) -> Option<Effect> {
+    fn hold(&mut self, actions: &[Action], finding: &Finding, place: &Place<'_>) -> Vec<Effect> {
         let what = if actions.contains(&Action::NoNewTask) {
             Hold::Everything
         } else if actions.contains(&Action::NoGang) || actions.contains(&Action::NoPeerGang) {
             Hold::Gangs
         } else {
-            return None;
+            return Vec::new();
         };
         if matches!(finding.component, Component::Rack(_)) {
-            return None;
+            return Vec::new();
         }
+        if finding.rule == CLOCK_SKEW && self.doubts_the_leaders_clock(place) {
+            return self.let_clocks_be(&finding.component);
+        }
+        let restarts = actions.contains(&Action::RestartService);
         let held = Held {
             rule: finding.rule.clone(),
             what,
             evidence: finding.evidence.clone(),
             since: finding.at,
+            restart: restarts.then_some(Restart::Waits),
         };
-        self.keep_off(&finding.component, held)
+        let mut effects: Vec<Effect> = { self.keep_off(&finding.component, held) }
+            .into_iter()
+            .collect();
+        if restarts {
+            effects.extend(self.order_restarts(finding.at));
+        }
+        effects
     }
 
     /// Rules were replaced: those that are gone, or only observe from now on, keep nothing off any more, and what they
@@ -165,6 +177,7 @@ impl Book {
         let mut effects = self.no_longer(rule, finding, host);
         if was_held {
             effects.push(Effect::Held(finding.component.clone()));
+            effects.extend(self.order_restarts(finding.at));
         }
         effects
     }
@@ -236,7 +249,7 @@ impl Book {
             {
                 effects.extend(self.suspect(&wish, &finding.component));
             }
-            effects.extend(self.hold(actions, finding));
+            effects.extend(self.hold(actions, finding, place));
             if actions.contains(&Action::Check) {
                 effects.push(Effect::CheckIdle(finding.component.clone()));
             }

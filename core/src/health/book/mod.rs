@@ -4,6 +4,7 @@
 //! knows of the place, and gets back what follows; it decides nothing of health itself.
 
 mod admin;
+mod clocks;
 mod ended;
 mod flapping;
 mod hear;
@@ -11,6 +12,7 @@ mod parts;
 mod past;
 mod propose;
 mod racks;
+mod restarts;
 mod work;
 
 use std::sync::Arc;
@@ -28,9 +30,10 @@ use super::{Component, Finding};
 use crate::ids::{HostId, JobId};
 use crate::time::TimeMs;
 
+pub use self::ended::Excludes;
 pub use self::parts::Part;
-pub use self::racks::Rack;
 pub use self::past::{BadEnd, ENDS_KEPT_MAX, PROGRAMS_KEPT_MAX, Program, RanWell};
+pub use self::racks::Rack;
 pub use self::work::{Due, Order, WorkRefused, WorkStep};
 
 /// Findings that are kept for dry runs and for people, newest last.
@@ -75,6 +78,13 @@ pub enum Effect {
     Repair(Component, DeviceAction),
     /// A check is due once nothing runs there.
     CheckIdle(Component),
+    /// The host's worker is to start the services again that a rule is about.
+    Restart {
+        /// Which host.
+        host: HostId,
+        /// The rule.
+        rule: String,
+    },
     /// A rail refused something, or all but the end of placement.
     Railed(Component, Refused),
     /// The component's own state refused it.
@@ -189,7 +199,9 @@ impl Book {
 
     /// Rules about racks, and hosts of which they hold.
     pub fn of_racks(&self) -> impl Iterator<Item = (&str, HostId)> {
-        self.of_racks.iter().map(|(rule, host)| (rule.as_str(), *host))
+        self.of_racks
+            .iter()
+            .map(|(rule, host)| (rule.as_str(), *host))
     }
 
     /// Up to where a worker's findings were heard, to acknowledge.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::work::is_repair;
 use super::{Book, Effect, Place};
 use crate::health::component::{Actor, Change, Event};
 use crate::health::guard_rails::{Group, GroupKind, Incident, Proposal, Verdict};
@@ -114,13 +115,12 @@ impl Book {
     }
 
     /// Puts a block, and says what follows.
-    fn put(
-        &mut self,
-        wish: &Wish<'_>,
-        admitted: &Admitted<'_>,
-        place: &Place<'_>,
-    ) -> Vec<Effect> {
+    fn put(&mut self, wish: &Wish<'_>, admitted: &Admitted<'_>, place: &Place<'_>) -> Vec<Effect> {
         let target = admitted.target;
+        let wish = &Wish {
+            by_hand: wish.by_hand || self.is_worn_out(wish, target),
+            ..wish.clone()
+        };
         let change = wish.change(admitted.event, !admitted.is_excused);
         let mut effects = self.change(target, change);
         if admitted.is_for_later {
@@ -224,12 +224,25 @@ impl Book {
         }
     }
 
+    /// Whether a repair is wanted of what was repaired so often that only a person gives it back.
+    fn is_worn_out(&self, wish: &Wish<'_>, target: &Component) -> bool {
+        let known = self.repairs.get(target);
+        is_repair(wish.device)
+            && known.is_some_and(|repairs| repairs.is_worn_out(wish.at, self.patience))
+    }
+
     /// The repair that comes next on the ladder, if one may begin now.
     fn repair(&self, wish: &Wish<'_>, target: &Component, place: &Place<'_>) -> Vec<Effect> {
         let known = self.repairs.get(target);
-        let device = known.map_or(wish.device, |repairs| repairs.next(wish.at, wish.device));
+        let device = known.map_or(wish.device, |repairs| {
+            repairs.next(wish.at, wish.device, self.patience)
+        });
         match device {
-            DeviceAction::None | DeviceAction::Decode | DeviceAction::Text => Vec::new(),
+            // Services are started again by what keeps something off their host.
+            DeviceAction::None
+            | DeviceAction::RestartService
+            | DeviceAction::Decode
+            | DeviceAction::Text => Vec::new(),
             DeviceAction::Inspect | DeviceAction::Rma => {
                 vec![Effect::Alert(target.clone(), wish.evidence.to_owned())]
             }

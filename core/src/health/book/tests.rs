@@ -29,9 +29,12 @@ fn host(host: u32) -> Component {
 
 impl Site {
     fn new() -> Self {
+        let rules = RuleSet::shipped().expect("the shipped rules parse");
+        let mut book = Book::default();
+        book.set_patience(rules.patience);
         Self {
-            rules: RuleSet::shipped().expect("the shipped rules parse"),
-            book: Book::default(),
+            rules,
+            book,
             sequences: BTreeMap::new(),
             job: None,
             view: PoolView {
@@ -130,6 +133,7 @@ fn name(component: &Component) -> String {
 fn told(effects: &[Effect]) -> String {
     let one = |effect: &Effect| match effect {
         Effect::Held(component) => format!("held {}", name(component)),
+        Effect::Restart { host, rule } => format!("restart {rule} on h{host}"),
         Effect::Doubted(component, _) => format!("doubt {}", name(component)),
         Effect::Changed { component, to, .. } => format!("{} {to}", name(component)),
         Effect::Kill(component) => format!("kill {}", name(component)),
@@ -259,6 +263,16 @@ fn a_fault_takes_out_what_is_broken_and_no_more() {
             "h1 blocked(auto), kill h1, reboot h1",
         ),
         (
+            "56: fabric manager",
+            Site::new().reading("fabric_manager", host(1), Fatal, 0),
+            "h1 suspect, held h1, restart fabric_manager on h1",
+        ),
+        (
+            "a container engine",
+            Site::new().reading("runtime", host(1), Fatal, 0),
+            "h1 suspect, held h1, restart runtime on h1",
+        ),
+        (
             "57: driver and library",
             Site::new().reading("driver_lib_mismatch", host(1), Degraded, 0),
             "h1 draining, reboot h1",
@@ -279,7 +293,7 @@ fn a_fault_takes_out_what_is_broken_and_no_more() {
         (
             "59: clock",
             Site::new().reading("clock_skew", host(1), Fatal, 0),
-            "",
+            "h1 suspect, held h1",
         ),
         (
             "observed only",
@@ -294,6 +308,99 @@ fn a_fault_takes_out_what_is_broken_and_no_more() {
     ] {
         assert_eq!(play, expected, "{name}");
     }
+}
+
+/// A service is started again once for what is found, on few hosts at a time, and what runs there goes on.
+#[test]
+fn services_are_started_again_on_few_hosts_at_a_time() {
+    let mut site = Site::new();
+    let fails = |site: &mut Site, of| {
+        site.reading("fabric_manager", host(of), Severity::Fatal, u64::from(of))
+    };
+    for of in 1..=8 {
+        let told = fails(&mut site, of);
+        assert!(
+            told.ends_with(&format!("restart fabric_manager on h{of}")),
+            "{told}"
+        );
+    }
+    assert_eq!(fails(&mut site, 9), "h9 suspect, held h9");
+    let orders = |site: &Site, of: u32| {
+        let orders = site.book.orders(HostId(of), std::iter::empty());
+        orders.collect::<Vec<_>>()
+    };
+    let order = orders(&site, 1).remove(0);
+    assert_eq!(
+        (order.action, &*order.rule, order.since),
+        (DeviceAction::RestartService, "fabric_manager", TimeMs(1))
+    );
+    assert!(orders(&site, 9).is_empty());
+    let mut done = |of: u32, since| {
+        let effects = site
+            .book
+            .restarted((HostId(of), "fabric_manager"), since, TimeMs(60));
+        effects.map(|effects| told(&effects))
+    };
+    assert_eq!(done(1, TimeMs(2)), None, "of another order");
+    assert_eq!(
+        done(1, TimeMs(1)).as_deref(),
+        Some("restart fabric_manager on h9")
+    );
+    assert_eq!(done(1, TimeMs(1)), None, "it was told before");
+    // It did not help: it is not tried again and again.
+    assert_eq!(fails(&mut site, 1), "");
+    assert!(orders(&site, 1).is_empty());
+    // It helped, and another time it is tried again.
+    let well = site.reading("fabric_manager", host(2), Severity::Healthy, 70);
+    assert_eq!(well, "h2 healthy, held h2");
+    assert!(orders(&site, 2).is_empty());
+    let again = site.reading("fabric_manager", host(2), Severity::Fatal, 80);
+    assert_eq!(again, "h2 suspect, held h2, restart fabric_manager on h2");
+    // Workers that say nothing keep nobody waiting for ever.
+    for of in 10..=20 {
+        fails(&mut site, of);
+    }
+    let later = 11 * MINUTE_MS;
+    let told = site.reading("fabric_manager", host(30), Severity::Fatal, later);
+    assert_eq!(told.matches("restart").count(), 8, "{told}");
+}
+
+/// A component that was repaired as often as the rule says is for a person.
+#[test]
+fn what_was_repaired_five_times_in_a_week_is_given_back_by_hand() {
+    let mut site = Site::new();
+    for at in 0..5 {
+        let now = TimeMs(at * HOUR_MS);
+        site.book.repaired(&gpu(1, 0), DeviceAction::Reset, now);
+    }
+    let told = site.reading("ecc_unc_volatile", gpu(1, 0), Severity::Fatal, DAY_MS);
+    assert_eq!(told, "g1.0 blocked(auto), kill g1.0, alert g1.0");
+    let condition = site.book.condition(&gpu(1, 0)).expect("it is known");
+    assert!(condition.by_hand);
+}
+
+/// A clock that is wrong costs no strike; if most are, it is the leader's own, and nothing is kept off.
+#[test]
+fn most_clocks_are_not_wrong_at_once() {
+    let mut site = Site::new();
+    for of in 1..=50 {
+        let told = site.reading("clock_skew", host(of), Severity::Fatal, 0);
+        assert_eq!(told, format!("h{of} suspect, held h{of}"));
+    }
+    let told = site.reading("clock_skew", host(51), Severity::Fatal, 1);
+    assert!(
+        told.starts_with("h51 suspect, held h1, held h2, "),
+        "{told}"
+    );
+    assert!(told.ends_with("held h50, alert h51"), "{told}");
+    let told = site.reading("clock_skew", host(52), Severity::Fatal, 2);
+    assert_eq!(told, "h52 suspect, alert h52");
+    let holds = site.book.conditions().filter(|(_, it)| it.held().is_some());
+    assert_eq!(holds.count(), 0);
+    let well = site.reading("clock_skew", host(1), Severity::Healthy, 3);
+    assert_eq!(well, "h1 healthy");
+    let of_first = site.book.condition(&host(1)).expect("it is known");
+    assert_eq!(of_first.strikes_at(TimeMs(3)), 0);
 }
 
 #[test]
@@ -901,17 +1008,17 @@ fn a_lemon_is_drained_for_a_check() {
     }
     let lemons: Vec<HostId> = site
         .book
-        .lemons(now)
+        .lemons(now, &Excludes::new())
         .into_iter()
         .map(|(host, _)| host)
         .collect();
     assert_eq!(lemons, [HostId(7)]);
     let effects = site.with_place(7, |book, rules, place| {
-        told(&book.drain_lemon(rules, HostId(7), place, now))
+        told(&book.drain_lemon(rules, HostId(7), (place, &Excludes::new()), now))
     });
     assert_eq!(effects, "h7 draining, check h7");
     let effects = site.with_place(8, |book, rules, place| {
-        told(&book.drain_lemon(rules, HostId(8), place, now))
+        told(&book.drain_lemon(rules, HostId(8), (place, &Excludes::new()), now))
     });
     assert_eq!(effects, "");
 }
@@ -940,11 +1047,40 @@ fn suspicion_of_gangs_adds_up() {
     }
     let lemons: Vec<HostId> = site
         .book
-        .lemons(TimeMs(9))
+        .lemons(TimeMs(9), &Excludes::new())
         .into_iter()
         .map(|(host, _)| host)
         .collect();
     assert_eq!(lemons, [HostId(1)]);
+}
+
+/// Users who keep off a host make no lemon of it, and the last straw of one that nearly is.
+#[test]
+fn users_who_keep_off_a_host_count_with_what_else_speaks_against_it() {
+    let mut site = Site::new();
+    for at in 0..5 {
+        let mut hang = found(Class::Unknown, host(1), Measure::RetryElsewhere);
+        hang.suspicions = vec![Suspicion {
+            component: host(1),
+            milli: 520,
+        }];
+        let on = BadEnd {
+            hosts: vec![HostId(1), HostId(2)],
+            at: TimeMs(at),
+            ..BadEnd::default()
+        };
+        site.with_place(1, |book, rules, place| book.ended(rules, &hang, &on, place));
+    }
+    let score = |excludes: &[(HostId, u32)]| {
+        let excludes = excludes.iter().copied().collect();
+        let lemons = site.book.lemons(TimeMs(9), &excludes);
+        lemons.first().map(|(host, score)| (*host, score.milli))
+    };
+    let without = score(&[]);
+    let with = score(&[(HostId(1), 4), (HostId(9), 50)]);
+    let milli = |of: Option<(HostId, u32)>| of.map_or(0, |(_, milli)| milli);
+    assert_eq!(with.map(|(host, _)| host), Some(HostId(1)));
+    assert!(milli(with) >= milli(without) + 400, "{without:?} {with:?}");
 }
 
 #[test]

@@ -16,10 +16,13 @@ use crate::time::TimeMs;
 pub struct Order {
     /// On what.
     pub component: Component,
-    /// What: `Check`, `Reset` or `Reboot`.
+    /// What: `Check`, `Reset`, `Reboot` or `RestartService`.
     pub action: DeviceAction,
     /// When it was given: tells it from one that was given before.
     pub since: TimeMs,
+    /// The rule whose services are to be started again; empty for anything else.
+    #[serde(default)]
+    pub rule: String,
 }
 
 words! {
@@ -104,19 +107,22 @@ impl Book {
         let places = std::iter::once(Component::Host(host))
             .chain(of_gpus)
             .chain(of_adapters);
-        places.filter_map(|component| {
-            let condition = self.conditions.get(&component)?;
-            let action = match condition.phase {
-                Phase::Checking => DeviceAction::Check,
-                Phase::Repairing => *self.wanted.get(&component)?,
-                _ => return None,
-            };
-            Some(Order {
-                since: condition.since,
-                component,
-                action,
+        places
+            .filter_map(|component| {
+                let condition = self.conditions.get(&component)?;
+                let action = match condition.phase {
+                    Phase::Checking => DeviceAction::Check,
+                    Phase::Repairing => *self.wanted.get(&component)?,
+                    _ => return None,
+                };
+                Some(Order {
+                    since: condition.since,
+                    component,
+                    action,
+                    rule: String::new(),
+                })
             })
-        })
+            .chain(self.restarts(host))
     }
 
     /// What time has brought by now, and when it will bring more.
@@ -254,7 +260,7 @@ const fn reach(action: DeviceAction) -> u8 {
     }
 }
 
-const fn is_repair(action: DeviceAction) -> bool {
+pub(super) const fn is_repair(action: DeviceAction) -> bool {
     matches!(
         action,
         DeviceAction::Reset | DeviceAction::ResetIdle | DeviceAction::Reboot

@@ -42,6 +42,23 @@ pub struct Held {
     pub evidence: String,
     /// Since when.
     pub since: TimeMs,
+    /// How far the restart of the services is that the rule is about; none if it asks for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+}
+
+/// How far the restart of a host's services is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Restart {
+    /// As many as may are under way elsewhere.
+    Waits,
+    /// The host's worker is told.
+    Ordered {
+        /// When it was.
+        at: TimeMs,
+    },
+    /// It was tried: what was kept off stays so until a reading says that all is well.
+    Tried,
 }
 
 /// What became of a change that was allowed.
@@ -143,6 +160,7 @@ impl Condition {
             return false;
         }
         if let Some(known) = self.holds.iter_mut().find(|it| it.rule == held.rule) {
+            known.restart = known.restart.or(held.restart);
             return std::mem::replace(&mut known.what, held.what) != held.what;
         }
         let has_room = self.holds.len() < HOLDS_MAX;

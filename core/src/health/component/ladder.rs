@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use super::Patience;
 use crate::health::DAY_MS;
 use crate::health::rules::DeviceAction;
 use crate::time::TimeMs;
@@ -11,8 +12,7 @@ use crate::time::TimeMs;
 /// Reboots within three days after which a person looks (gpud: 2).
 const REBOOTS_MAX: usize = 2;
 const REBOOTS_SPAN_MS: u64 = 3 * DAY_MS;
-/// Repairs within seven days after which a person looks (NVSentinel: 5).
-const REPAIRS_MAX: usize = 5;
+/// The week of which the rule `remediations` counts repairs.
 const REPAIRS_SPAN_MS: u64 = 7 * DAY_MS;
 /// Repairs that are remembered.
 const KEPT_MAX: usize = 16;
@@ -39,9 +39,15 @@ impl Repairs {
         self.done.iter().filter(is_recent).count()
     }
 
+    /// Whether a component was repaired so often within a week that a person looks instead, and alone gives it back.
+    #[must_use]
+    pub fn is_worn_out(&self, now: TimeMs, patience: Patience) -> bool {
+        self.in_a_week(now) >= patience.repairs_max as usize
+    }
+
     /// What is done instead of a repair that was asked for: the next step of the ladder, if this one did not help.
     #[must_use]
-    pub fn next(&self, now: TimeMs, wanted: DeviceAction) -> DeviceAction {
+    pub fn next(&self, now: TimeMs, wanted: DeviceAction, patience: Patience) -> DeviceAction {
         let reboots = self.done.iter().filter(|(at, action)| {
             *action == DeviceAction::Reboot && now.since(*at) <= REBOOTS_SPAN_MS
         });
@@ -50,7 +56,7 @@ impl Repairs {
             DeviceAction::Reset | DeviceAction::ResetIdle | DeviceAction::Reboot
         );
         let reboots_helped = wanted != DeviceAction::Reboot || reboots.count() < REBOOTS_MAX;
-        if is_repair && (self.in_a_week(now) >= REPAIRS_MAX || !reboots_helped) {
+        if is_repair && (self.is_worn_out(now, patience) || !reboots_helped) {
             return DeviceAction::Inspect;
         }
         wanted

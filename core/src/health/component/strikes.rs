@@ -73,14 +73,23 @@ pub struct Patience {
     /// Milliseconds of probation after a first strike; six times as many after the second, 24 times
     /// from the third on.
     pub first_probation_ms: u64,
+    /// Repairs of one component within a week after which a person looks; by the rule `remediations`.
+    #[serde(default = "no_repairs_max")]
+    pub repairs_max: u32,
+}
+
+/// What counts where no rule says.
+const fn no_repairs_max() -> u32 {
+    u32::MAX
 }
 
 impl Default for Patience {
-    /// 15 minutes and an hour: our proposals.
+    /// 15 minutes and an hour: our proposals. As many repairs as are needed.
     fn default() -> Self {
         Self {
             first_wait_ms: FIRST_WAIT_MS,
             first_probation_ms: FIRST_PROBATION_MS,
+            repairs_max: no_repairs_max(),
         }
     }
 }

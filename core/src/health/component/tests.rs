@@ -477,35 +477,46 @@ fn what_a_component_remembers_is_bounded() {
 fn a_reboot_that_did_not_help_twice_is_not_tried_again() {
     let mut repairs = Repairs::default();
     let day = |days: u64| TimeMs(days * DAY_MS);
+    let patience = Patience {
+        repairs_max: 5,
+        ..Patience::default()
+    };
+    let next = |repairs: &Repairs, now, wanted| repairs.next(now, wanted, patience);
     for at in [0, 1] {
         assert_eq!(
-            repairs.next(day(at), DeviceAction::Reboot),
+            next(&repairs, day(at), DeviceAction::Reboot),
             DeviceAction::Reboot
         );
         repairs.complete(day(at), DeviceAction::Reboot);
     }
     assert_eq!(
-        repairs.next(day(2), DeviceAction::Reboot),
+        next(&repairs, day(2), DeviceAction::Reboot),
         DeviceAction::Inspect
     );
     assert_eq!(
-        repairs.next(day(2), DeviceAction::Reset),
+        next(&repairs, day(2), DeviceAction::Reset),
         DeviceAction::Reset
     );
     assert_eq!(
-        repairs.next(day(5), DeviceAction::Reboot),
+        next(&repairs, day(5), DeviceAction::Reboot),
         DeviceAction::Reboot
     );
     for _ in 0..3 {
         repairs.complete(day(5), DeviceAction::Reset);
     }
     assert_eq!(
-        repairs.next(day(5), DeviceAction::Reset),
+        next(&repairs, day(5), DeviceAction::Reset),
         DeviceAction::Inspect
     );
-    assert_eq!(repairs.next(day(5), DeviceAction::Rma), DeviceAction::Rma);
+    assert_eq!(next(&repairs, day(5), DeviceAction::Rma), DeviceAction::Rma);
     assert_eq!(
-        repairs.next(day(13), DeviceAction::Reset),
+        next(&repairs, day(13), DeviceAction::Reset),
+        DeviceAction::Reset
+    );
+    // Where no rule says how many are too many, none are.
+    let unlimited = Patience::default();
+    assert_eq!(
+        repairs.next(day(5), DeviceAction::Reset, unlimited),
         DeviceAction::Reset
     );
 }

@@ -76,6 +76,8 @@ words! {
     DeviceAction {
         /// Nothing.
         None = "none",
+        /// The services that a rule is about are started again; of hosts alone.
+        RestartService = "restart_service",
         /// Reset once nothing runs on it.
         ResetIdle = "reset_idle",
         /// Reset.

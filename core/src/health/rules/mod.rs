@@ -176,6 +176,10 @@ impl RuleSet {
     /// What is wrong, where, and what would be right.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let (rules, patience) = parse::rules(text)?;
+        let patience = Patience {
+            repairs_max: parse::repairs_max(&rules),
+            ..patience
+        };
         Ok(Self {
             rules,
             patience,

@@ -2,13 +2,16 @@
 
 use super::text::{self, Entry, Table, Value};
 use super::{
-    CONDITIONS_PER_SIDE_MAX, Clears, Condition, FORMAT, Hold, Mode, Origin, RULES_MAX, Rule,
-    RuleError, Side,
+    CONDITIONS_PER_SIDE_MAX, Clears, Condition, FORMAT, Hold, Mode, Operator, Origin, RULES_MAX,
+    Rule, RuleError, Side,
 };
 use crate::health::component::Patience;
 use crate::health::{Action, Charge, ComponentKind, DAY_MS, SECOND_MS, Scope, Weight};
 use crate::limits;
 
+/// The rule that says after how many repairs a person looks, and its figure: the state itself counts.
+const REMEDIATIONS: &str = "remediations";
+const REPAIRS: &str = "repairs";
 /// Fields of a rule, in the order in which they are written.
 const FIELDS: &[&str] = &[
     "component",
@@ -154,6 +157,7 @@ fn check_sense(rule: &Rule, fields: &Fields<'_>) -> Result<(), RuleError> {
             let problem = format!("a {} is not blocked", rule.component);
             return Err(fields.error(&block, problem, "let it alert, or name the host's rule"));
         }
+        check_restart(rule, side, (name, fields))?;
         let doubts = side.actions.contains(&Action::DoubtResults);
         if doubts && rule.component != ComponentKind::Gpu {
             let problem = format!("a {} computes nothing", rule.component);
@@ -168,6 +172,42 @@ fn check_sense(rule: &Rule, fields: &Fields<'_>) -> Result<(), RuleError> {
         return Err(fields.error("healthy", problem, way_out));
     }
     Ok(())
+}
+
+/// Services are started again by what keeps something off their host, and while it does.
+fn check_restart(
+    rule: &Rule,
+    side: &Side,
+    (name, fields): (&str, &Fields<'_>),
+) -> Result<(), RuleError> {
+    if !side.actions.contains(&Action::RestartService) {
+        return Ok(());
+    }
+    let holds = [Action::NoNewTask, Action::NoGang, Action::NoPeerGang];
+    let keeps_off = side.actions.iter().any(|action| holds.contains(action));
+    let is_hosts = rule.component == ComponentKind::Host;
+    if is_hosts && keeps_off && side.block == Scope::None {
+        return Ok(());
+    }
+    let problem = "services are started again while something is kept off their host";
+    let way_out =
+        "let a rule about hosts say `no_gang` or `no_new_task` beside it, and block nothing";
+    Err(fields.error(&format!("{name}_actions"), problem, way_out))
+}
+
+/// After how many repairs within a week of one component a person looks: as the rule `remediations` says, if it is enforced.
+pub(super) fn repairs_max(rules: &[Rule]) -> u32 {
+    let rule = rules.iter().find(|rule| rule.id == REMEDIATIONS);
+    let enforced = rule.filter(|rule| rule.mode == Mode::Enforce);
+    let conditions = enforced.into_iter().flat_map(|rule| &rule.fatal.when);
+    let least = conditions
+        .filter(|condition| condition.metric == REPAIRS)
+        .filter_map(|condition| match condition.operator {
+            Operator::AtLeast => u32::try_from(condition.value).ok(),
+            Operator::Above => u32::try_from(condition.value.saturating_add(1)).ok(),
+            _ => None,
+        });
+    least.min().unwrap_or(u32::MAX)
 }
 
 /// A rule's fields by name.

@@ -66,7 +66,11 @@ fn every_rule_of_the_facts_is_shipped_with_its_block_and_its_origin() {
         assert_eq!(rule.origin.word(), fact["origin"], "{id}");
         let blocks = [rule.degraded.block.word(), rule.fatal.block.word()];
         let expected = fact["auto_block"].split(' ').next().expect("a word");
-        if expected != "see" {
+        // Where services are started again, their host goes on working, and less is placed on it meanwhile.
+        let restarts = rule.fatal.actions.contains(&Action::RestartService);
+        if restarts {
+            assert_eq!(blocks, ["none", "none"], "{id}");
+        } else if expected != "see" {
             assert!(blocks.contains(&expected), "{id}: {blocks:?}, {expected}");
         }
     }
@@ -149,10 +153,12 @@ fn errors_of_nvlink_5_are_read_by_the_form_of_the_driver() {
 
 #[test]
 fn what_is_our_own_figure_is_only_observed_and_every_figure_has_a_source() {
+    // Ours, and in force: it keeps things off as long as it lasts, ends nothing, and cannot hold of most hosts at once.
+    const IN_FORCE: &str = "clock_skew";
     for rule in &shipped().rules {
         assert_eq!(
             rule.mode == Mode::Observe,
-            rule.origin == Origin::Proposed,
+            rule.origin == Origin::Proposed && rule.id != IN_FORCE,
             "{}",
             rule.id
         );
@@ -272,7 +278,17 @@ fn a_wrong_file_is_told_where_and_what_would_be_right() {
         (
             "\"kill\"",
             "\"ending\"",
-            "rule `gpu_odd`, field `fatal_actions`, line 9: there is no `ending`; actions are count, alert, no_new_task, no_gang, no_peer_gang, slow, clean, check, probation, restart_service, reset_idle, kill, reset, reboot, inspect, rma, doubt_results",
+            "rule `gpu_odd`, field `fatal_actions`, line 9: there is no `ending`; actions are count, alert, no_new_task, no_gang, no_peer_gang, check, restart_service, reset_idle, kill, reset, reboot, inspect, rma, doubt_results",
+        ),
+        (
+            "\"kill\"",
+            "\"slow\"",
+            "rule `gpu_odd`, field `fatal_actions`, line 9: there is no `slow`; actions are count, alert, no_new_task, no_gang, no_peer_gang, check, restart_service, reset_idle, kill, reset, reboot, inspect, rma, doubt_results",
+        ),
+        (
+            "\"kill\"",
+            "\"restart_service\"",
+            "rule `gpu_odd`, field `fatal_actions`, line 9: services are started again while something is kept off their host; let a rule about hosts say `no_gang` or `no_new_task` beside it, and block nothing",
         ),
         (
             "component = \"gpu\"",
@@ -448,4 +464,26 @@ fn the_shipped_rules_may_have_other_spans() {
         RuleSet::shipped_text_with(900, 3_600),
         RuleSet::SHIPPED_TEXT
     );
+}
+
+/// After how many repairs a person looks is the rule's to say.
+#[test]
+fn the_number_of_repairs_is_the_rules() {
+    assert_eq!(shipped().patience.repairs_max, 5);
+    let of = |from: &str, to: &str| {
+        let text = RuleSet::SHIPPED_TEXT.replace(from, to);
+        assert_ne!(text, RuleSet::SHIPPED_TEXT, "{from}");
+        RuleSet::parse(&text)
+            .expect("it parses")
+            .patience
+            .repairs_max
+    };
+    assert_eq!(of("repairs >= 5", "repairs >= 3"), 3);
+    assert_eq!(of("repairs >= 5", "repairs > 3"), 4);
+    let (before, rule) = RuleSet::SHIPPED_TEXT
+        .split_once("[remediations]")
+        .expect("it ships");
+    let rule = rule.replacen("mode = \"enforce\"", "mode = \"observe\"", 1);
+    let observed = RuleSet::parse(&format!("{before}[remediations]{rule}"));
+    assert_eq!(observed.expect("it parses").patience.repairs_max, u32::MAX);
 }

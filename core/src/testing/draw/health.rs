@@ -38,7 +38,7 @@ const GPU_RULES: [&str; 8] = [
 impl Draw<'_> {
     /// Something about health.
     pub(super) fn health(&mut self) -> Command {
-        Command::Health(match self.below(13) {
+        Command::Health(match self.below(14) {
             0..5 => self.findings(),
             5..9 => self.health_work(),
             9 => HealthCommand::SetRules {
@@ -55,6 +55,7 @@ impl Draw<'_> {
                 leader: self.leader(),
                 host: self.host(),
             },
+            12 => self.restarted(),
             _ => HealthCommand::Tick {
                 leader: self.leader(),
             },
@@ -98,6 +99,28 @@ impl Draw<'_> {
             cluster: None,
             evidence: "drawn".to_owned(),
             at: TimeMs(0),
+        }
+    }
+
+    /// Mostly of a host whose services are to be started again.
+    fn restarted(&mut self) -> HealthCommand {
+        let hosts = self.state.hosts.keys();
+        let orders = hosts.flat_map(|host| self.state.health.orders(*host, std::iter::empty()));
+        let restarts = orders.filter(|order| !order.rule.is_empty()).collect();
+        let order = self.pick(restarts);
+        let host = match order.as_ref().map(|order| &order.component) {
+            Some(Component::Host(host)) => *host,
+            _ => self.host(),
+        };
+        HealthCommand::Restarted {
+            leader: self.leader(),
+            host,
+            rule: order
+                .as_ref()
+                .map_or_else(|| "runtime".to_owned(), |order| order.rule.clone()),
+            since: order.map(|order| order.since).unwrap_or_default(),
+            worked: self.once_in(2),
+            evidence: "drawn".to_owned(),
         }
     }
 

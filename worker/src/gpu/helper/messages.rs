@@ -8,7 +8,7 @@ use muster_core::time::MonotonicMs;
 use muster_supervisor::DeviceNumber;
 use serde::{Deserialize, Serialize};
 
-use crate::gpu::{GpuError, GpuReadings, HealthChange};
+use crate::gpu::{GpuError, GpuReadings, HealthChange, XidSeen};
 
 /// A question with its number.
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,6 +49,7 @@ pub(super) enum Reply {
     Opened(Opened),
     Observed {
         changes: Vec<HealthChange>,
+        xids: Vec<XidSeen>,
         ecc_counts: Vec<(GpuUuid, u64)>,
     },
     Memory {

@@ -29,7 +29,8 @@ use muster_core::time::MonotonicMs;
 use muster_supervisor::DeviceNumber;
 
 use super::{
-    GpuBackend, GpuError, GpuMemory, GpuReadings, GpuSensors, HealthChange, NvmlBackend, faulted,
+    GpuBackend, GpuError, GpuMemory, GpuReadings, GpuSensors, HealthChange, NvmlBackend, XidSeen,
+    faulted,
 };
 use crate::limits::{GPU_ANSWER_MAX, INJECTIONS_WAITING_MAX};
 use crate::topology::PciAddress;
@@ -104,6 +105,8 @@ pub struct HelpedBackend {
     opened: Opened,
     /// GPUs that a later helper did not find, as far as it was told.
     lost: BTreeSet<GpuUuid>,
+    /// XIDs that helpers told and nobody has taken yet.
+    xids: Vec<XidSeen>,
     /// An admin's orders that no helper has taken yet.
     orders: Vec<HealthChange>,
     ordered: Receiver<HealthChange>,
@@ -123,6 +126,7 @@ impl HelpedBackend {
             keeper: Arc::new(keeper),
             opened,
             lost: BTreeSet::new(),
+            xids: Vec::new(),
             orders: Vec::new(),
             ordered,
             injector,
@@ -198,12 +202,14 @@ impl GpuBackend for HelpedBackend {
         let reply = self.keeper.ask(question)?;
         let Reply::Observed {
             mut changes,
+            xids,
             ecc_counts,
         } = reply
         else {
             return Err(misfit(reply));
         };
         self.orders.clear();
+        self.xids.extend(xids);
         self.keeper.note_ecc_counts(ecc_counts);
         changes.extend(self.newly_lost());
         Ok(changes)
@@ -211,6 +217,10 @@ impl GpuBackend for HelpedBackend {
 
     fn injector(&self) -> SyncSender<HealthChange> {
         self.injector.clone()
+    }
+
+    fn take_xids(&mut self) -> Vec<XidSeen> {
+        std::mem::take(&mut self.xids)
     }
 
     fn ecc_counts(&self) -> BTreeMap<GpuUuid, u64> {

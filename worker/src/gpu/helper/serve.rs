@@ -61,9 +61,11 @@ impl Desks {
                         })?;
                     }
                     let changes = backend.observe(Duration::from_millis(wait_ms))?;
+                    let xids = backend.take_xids();
                     let ecc_counts = backend.ecc_counts().into_iter().collect();
                     Ok(Reply::Observed {
                         changes,
+                        xids,
                         ecc_counts,
                     })
                 }

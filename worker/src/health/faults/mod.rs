@@ -130,6 +130,10 @@ enum Command {
     Unblock {
         place: String,
     },
+    /// These rules of the shipped ones only observe from now on.
+    Observe {
+        rules: Vec<String>,
+    },
     /// Another replica leads, and knows of beats what the replicas remember.
     Lead,
     /// What is known of health.
@@ -239,6 +243,7 @@ impl goldenscript::Runner for Faults {
             }
             Command::Block { place } => world.block(place)?,
             Command::Unblock { place } => world.unblock(place)?,
+            Command::Observe { rules } => world.observe(rules)?,
             Command::Lead => world.lead_anew(),
             Command::Health => return Ok(world.health()),
             Command::Within { span, text } => world.require_within(milliseconds(span)?, text)?,

@@ -10,12 +10,13 @@ use futures::executor::block_on;
 use muster_core::apply::Applied;
 use muster_core::beat::Beat;
 use muster_core::command::{
-    Block, BlockTarget, CheckpointCommit, Command, Exit, HealthCommand, HostRegistration,
-    SignalSender, TaskOutcome, TaskReport,
+    Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HealthCommand,
+    HostRegistration, SignalSender, TaskOutcome, TaskReport,
 };
 use muster_core::health::book::{Order, WorkStep};
 use muster_core::health::checks::{CheckEnd, Dialect, read};
 use muster_core::health::kernel_log::{BusId, BusMap, Cursor, Scanner, Trust};
+use muster_core::health::rules::RuleSet;
 use muster_core::health::{Component, Finding};
 use muster_core::ids::{GpuUuid, HostId, JobId, ReplicaId, Revision, TaskIndex, UnitIndex};
 use muster_core::plan::{Budget, plan};
@@ -23,9 +24,9 @@ use muster_core::reactor::{Contact, Input, Reactor};
 use muster_core::spec::JobSpec;
 use muster_core::state::DRIVER_LABEL;
 use muster_core::testing::{self, Cluster};
-use muster_core::topology::{CellPlace, Topology};
 use muster_core::time::{MonotonicMs, TimeMs};
 use muster_core::timings::Timings;
+use muster_core::topology::{CellPlace, Topology};
 use muster_supervisor::clock::LeaseClock;
 use tokio::sync::{mpsc, watch};
 
@@ -35,7 +36,7 @@ use crate::health::judge::{Host, Judge};
 use crate::health::notes::Notes;
 use crate::health::rules::RulesSource;
 use crate::health::sampler::Sweep;
-use crate::health::{Against, Sample, Seen, THIS_HOST};
+use crate::health::{Against, Sample, Seen, THIS_HOST, makes_unfit};
 use crate::inbox::{Incoming, inbox};
 
 /// Who wrote a record of the kernel's log, as its first number says: the kernel, or a process.
@@ -340,18 +341,48 @@ impl World {
             return Err("the backend speaks of GPUs".into());
         };
         let health = match word {
-            "healthy" => muster_core::command::GpuHealth::Healthy,
+            "healthy" => GpuHealth::Healthy,
             word => faulted(word, ""),
         };
         self.watcher_of(host)?.see(Seen::Gpu(gpu, health.clone()));
         // What was found of it is heard before.
         self.hear();
+        let is_rules = matches!(&health, GpuHealth::Faulted { signal, .. } if !makes_unfit(signal));
+        let health = if is_rules { GpuHealth::Healthy } else { health };
         self.apply(&Command::SetGpuHealth {
             leader: self.cluster.leader(),
             host,
             gpu,
             health,
         });
+        Ok(())
+    }
+
+    /// Sets the shipped rules, of which some only observe.
+    pub(super) fn observe(&mut self, observed: &[String]) -> Result<()> {
+        let mut text = String::new();
+        let mut is_observed = false;
+        for line in RuleSet::SHIPPED_TEXT.lines() {
+            if let Some(rule) = line.strip_prefix('[') {
+                is_observed = observed.iter().any(|it| rule == format!("{it}]"));
+            }
+            match line {
+                "mode = \"enforce\"" if is_observed => text.push_str("mode = \"observe\""),
+                line => text.push_str(line),
+            }
+            text.push('\n');
+        }
+        let request = self.cluster.next_request();
+        self.require(&Command::Health(HealthCommand::SetRules {
+            request,
+            author: "grace".to_owned(),
+            text: text.as_str().into(),
+        }))?;
+        let revision = self.cluster.state.health_rules.revision;
+        for watcher in self.hosts.values_mut() {
+            let rules = RuleSet::parse(&text)?;
+            watcher.see(Seen::Fetched(revision, Box::new(rules)));
+        }
         Ok(())
     }
 
@@ -591,12 +622,25 @@ impl World {
                 Outcome::Fails => WorkStep::Failed,
                 Outcome::Hangs => continue,
             };
-            let work = HealthCommand::Work {
-                leader: self.cluster.leader(),
-                component: component.clone(),
-                step,
-                since,
-                evidence: step.word().to_owned(),
+            let leader = self.cluster.leader();
+            let evidence = step.word().to_owned();
+            let restart = self.restart_of(&component, since);
+            let work = match restart {
+                Some((host, rule)) => HealthCommand::Restarted {
+                    leader,
+                    host,
+                    rule,
+                    since,
+                    worked: step == WorkStep::Passed,
+                    evidence,
+                },
+                None => HealthCommand::Work {
+                    leader,
+                    component: component.clone(),
+                    step,
+                    since,
+                    evidence,
+                },
             };
             let applied = self.apply(&Command::Health(work));
             if applied.result.is_ok() {
@@ -606,6 +650,16 @@ impl World {
                 *due = now.after(WORK_MS);
             }
         }
+    }
+
+    /// The rule whose services were to be started again with an order.
+    fn restart_of(&self, component: &Component, since: TimeMs) -> Option<(HostId, String)> {
+        let Component::Host(host) = component else {
+            return None;
+        };
+        let mut orders = self.cluster.state.health.orders(*host, std::iter::empty());
+        let order = orders.find(|order| order.since == since && !order.rule.is_empty())?;
+        Some((*host, order.rule))
     }
 
     fn beat(&mut self) {

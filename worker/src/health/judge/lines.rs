@@ -6,15 +6,19 @@ use muster_core::health::rules::{Blame, XidSeverity};
 use muster_core::health::{Component, ComponentKind, Finding, Severity, raw_evidence};
 use muster_core::ids::GpuUuid;
 use muster_supervisor::clock::wall_clock;
+use tokio::time::sleep;
 
 use super::Judge;
-use crate::health::{RECOVERY_RULES, Sample, THIS_HOST, adapters};
+use crate::health::{RECOVERY_RULES, Sample, Seen, THIS_HOST, adapters};
+use crate::limits::XID_DETAILS_WAIT;
 use crate::metrics;
 
 /// The rule of all XIDs.
 const XID: &str = "xid";
 /// Its metric: 0 for what is only worth a line, up to 3 for a GPU that does not work.
 const POLICY: &str = "policy";
+/// XIDs that are judged by their code, and of which a line tells more: the place of an XID 13, the registers of an XID 74.
+const WITH_DETAILS: [u32; 2] = [13, 74];
 /// The rule of all SXids.
 const SXID: &str = "sxid_fatal";
 
@@ -74,6 +78,39 @@ impl Judge {
             let sample = Sample::new(rule, Component::Gpu(gpu), &metrics);
             self.sample_said(&sample, Some(evidence));
         }
+    }
+
+    /// An XID that the driver reports, by its code alone. The kernel's log may say more of it in the same moment: what is
+    /// judged by its registers, its text or its place waits for that.
+    pub(super) fn driver_xid(&mut self, gpu: GpuUuid, code: u32) {
+        if !self.codes_say_more(code) {
+            self.told_by_driver(gpu, code);
+            return;
+        }
+        let seen = self.seen.clone();
+        tokio::spawn(async move {
+            sleep(XID_DETAILS_WAIT).await;
+            // Closed: the agent ends.
+            drop(seen.send(Seen::LateXid(gpu, code)).await);
+        });
+    }
+
+    pub(super) fn told_by_driver(&mut self, gpu: GpuUuid, code: u32) {
+        let xid = Xid {
+            code,
+            ..Xid::default()
+        };
+        self.xid(gpu, &xid, &format!("xid-{code}: reported by the driver"));
+    }
+
+    /// Whether a line about this XID tells more than its code.
+    fn codes_say_more(&self, code: u32) -> bool {
+        let codes = &self.rules.codes;
+        let policy = codes.xid(code);
+        let is_read = policy.is_some_and(|policy| {
+            matches!(policy.severity, XidSeverity::Decode | XidSeverity::Text)
+        });
+        is_read || WITH_DETAILS.contains(&code)
     }
 
     fn sxid(&mut self, sxid: &Sxid, evidence: &str) {

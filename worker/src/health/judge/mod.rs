@@ -105,6 +105,7 @@ impl Judge {
                 judge.readings.stand(now, rule, component, *severity);
             }
         }
+        judge.against.set_rules(&judge.rules);
         judge.publish_ill();
         judge
     }
@@ -153,12 +154,15 @@ impl Judge {
                 }
             }
             Seen::Gpu(gpu, health) => self.gpu(gpu, &health),
+            Seen::Xid(gpu, code) => self.driver_xid(gpu, code),
+            Seen::LateXid(gpu, code) => self.told_by_driver(gpu, code),
             Seen::Checked(name, result) => self.checked(&name, &result),
             Seen::Heard(number) => self.heard(number),
             Seen::Rules(revision) => self.fetch(revision),
             Seen::Fetched(revision, rules) => {
                 self.revision = revision;
                 self.rules = *rules;
+                self.against.set_rules(&self.rules);
                 self.publish_ill();
             }
             Seen::Repaired(component) => {

@@ -135,6 +135,26 @@ async fn an_xid_that_comes_two_ways_is_told_once() {
     assert_eq!(other, ["gpu 2 xid fatal policy=3"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn every_xid_of_the_driver_is_judged_and_the_line_that_says_more_comes_first() {
+    let mut rig = Rig::new();
+    let told = rig.see(Seen::Xid(FIRST, 48)).await;
+    assert_eq!(told, ["gpu 1 xid fatal policy=3"]);
+    // One that no list names, and one that the program itself causes.
+    let told = rig.see(Seen::Xid(FIRST, 63)).await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    let told = rig.see(Seen::Xid(FIRST, 31)).await;
+    assert_eq!(told, ["gpu 1 xid warn policy=1"]);
+    // Where it happened is in the kernel's line alone: it has a moment to come.
+    assert!(rig.see(Seen::Xid(FIRST, 13)).await.is_empty());
+    assert_eq!(rig.see(line(13)).await, ["gpu 1 xid warn policy=1"]);
+    assert_eq!(rig.judge.waiting.back().unwrap().1.cluster, Some((1, 2)));
+    assert!(rig.see(Seen::LateXid(FIRST, 13)).await.is_empty());
+    // Where no line comes, the code is enough.
+    let told = rig.see(Seen::LateXid(SECOND, 13)).await;
+    assert_eq!(told, ["gpu 2 xid warn policy=1"]);
+}
+
 #[tokio::test]
 async fn what_the_state_has_not_heard_is_told_again_by_the_next_agent_and_nothing_else() {
     let mut rig = Rig::new();

@@ -14,6 +14,7 @@ use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
 use muster_proto::v1::worker_message::Kind as WorkerKind;
 use muster_proto::v1::worker_service_server::{WorkerService, WorkerServiceServer};
+use muster_worker::clock::wall_clock;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
@@ -34,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) epoch: u64,
     revision: u64,
     pub(crate) acking: bool,
+    /// How far its clock is ahead; none if it does not tell the time.
+    pub(crate) clock_ahead_ms: Option<u64>,
     timings: Timings,
     tasks: BTreeMap<TaskKey, TaskAssignment>,
     /// What the host is told about health.
@@ -206,6 +209,8 @@ impl Inner {
                         leadership_epoch: self.epoch,
                         sequence: beat.sequence,
                         next_beat_ms: None,
+                        time_ms: { self.clock_ahead_ms }
+                            .map(|ahead_ms| wall_clock().after(ahead_ms).0),
                     }));
                 }
             }

@@ -40,12 +40,12 @@ impl GpuState {
 }
 
 /// Shows who uses the GPUs of this host.
-pub(crate) struct GpuUse {
+pub(crate) struct GpuOccupancy {
     gpus: Vec<GpuDescription>,
     jobs: watch::Sender<Jobs>,
 }
 
-impl GpuUse {
+impl GpuOccupancy {
     /// Nothing is shown yet. With a folder, jobs are written there, a file a GPU.
     pub(crate) fn new(gpus: &[GpuDescription], folder: Option<PathBuf>) -> Self {
         let (jobs, newest) = watch::channel(Jobs::new());

@@ -1,0 +1,52 @@
+//! Clocks that are far from the leader's. If most are, it is the leader's that is wrong.
+
+use super::{Book, Effect, Place};
+use crate::health::Component;
+use crate::health::component::{Condition, Phase};
+use crate::health::guard_rails::GroupKind;
+
+/// The rule about clocks that are far from the leader's.
+pub(super) const CLOCK_SKEW: &str = "clock_skew";
+/// Hosts of a cluster in which most can be told from few.
+const HOSTS_MIN: u32 = 3;
+
+impl Book {
+    /// Whether more than half of all hosts say that their clock is far from the leader's: then theirs are right.
+    pub(super) fn doubts_the_leaders_clock(&self, place: &Place<'_>) -> bool {
+        let all = place.groups.iter();
+        let all = all.filter(|(group, _)| group.kind == GroupKind::Cluster);
+        let hosts = all.map(|(_, hosts)| *hosts).max().unwrap_or_default();
+        let far = self
+            .conditions
+            .iter()
+            .filter(|(of, condition)| matches!(of, Component::Host(_)) && is_far(condition));
+        let far = u32::try_from(far.count()).unwrap_or(u32::MAX);
+        hosts >= HOSTS_MIN && far > hosts / 2
+    }
+
+    /// Keeps nothing off any host for its clock.
+    pub(super) fn let_clocks_be(&mut self, place: &Component) -> Vec<Effect> {
+        let known = self.conditions.iter();
+        let held = known.filter(|(_, it)| it.holds.iter().any(|held| held.rule == CLOCK_SKEW));
+        let held: Vec<Component> = held.map(|(of, _)| of.clone()).collect();
+        let mut effects = Vec::new();
+        for component in held {
+            if let Some(condition) = self.conditions.get_mut(&component) {
+                condition.let_go(CLOCK_SKEW);
+            }
+            effects.push(Effect::Held(component));
+        }
+        let reason = "most hosts are far from the leader's clock: it is the leader's that is wrong, and nothing is kept off";
+        effects.push(Effect::Alert(place.clone(), reason.to_owned()));
+        effects
+    }
+}
+
+/// Whether a host's clock is far from the leader's, as far as it is said.
+fn is_far(condition: &Condition) -> bool {
+    let is_held = condition.holds.iter().any(|held| held.rule == CLOCK_SKEW);
+    let accusation = condition.accusation();
+    let is_suspect = condition.phase == Phase::Suspect
+        && accusation.is_some_and(|accusation| accusation.rule == CLOCK_SKEW);
+    is_held || is_suspect
+}

@@ -1,0 +1,88 @@
+//! Services that a rule has started again, while it keeps something off their host: nothing that runs there is ended for it.
+
+use super::work::Order;
+use super::{Book, Effect};
+use crate::health::component::{Condition, Held, Restart};
+use crate::health::rules::DeviceAction;
+use crate::health::{Component, MINUTE_MS};
+use crate::ids::HostId;
+use crate::time::TimeMs;
+
+/// Hosts whose services are started again at one time: a rule that is wrong everywhere must not stop them everywhere.
+const AT_ONCE_MAX: usize = 8;
+/// After so long a worker that was told and says nothing keeps nobody waiting: longer than a restart may take.
+const SILENCE_MS_MAX: u64 = 10 * MINUTE_MS;
+
+impl Book {
+    /// Tells workers to start services again, as many at a time as may, those first that have waited longest.
+    pub(super) fn order_restarts(&mut self, now: TimeMs) -> Vec<Effect> {
+        let is_under_way = |held: &&Held| match held.restart {
+            Some(Restart::Ordered { at }) => now.since(at) < SILENCE_MS_MAX,
+            _ => false,
+        };
+        let all = self.conditions.values().flat_map(|it| &it.holds);
+        let under_way = all.filter(is_under_way).count();
+        let mut waiting: Vec<(TimeMs, HostId, String)> = Vec::new();
+        for (component, condition) in &self.conditions {
+            let Component::Host(host) = component else {
+                continue;
+            };
+            // What an admin has taken out is the admin's to look after.
+            if condition.phase.is_admins() {
+                continue;
+            }
+            let waits = condition.holds.iter();
+            let waits = waits.filter(|held| held.restart == Some(Restart::Waits));
+            waiting.extend(waits.map(|held| (held.since, *host, held.rule.clone())));
+        }
+        waiting.sort();
+        waiting.truncate(AT_ONCE_MAX.saturating_sub(under_way));
+        let mut effects = Vec::new();
+        for (_, host, rule) in waiting {
+            let known = self.conditions.get_mut(&Component::Host(host));
+            if let Some(held) = known.and_then(|it| hold_of(it, &rule)) {
+                held.restart = Some(Restart::Ordered { at: now });
+                effects.push(Effect::Restart { host, rule });
+            }
+        }
+        effects
+    }
+
+    /// The restarts that a host's worker is to carry out.
+    pub(super) fn restarts(&self, host: HostId) -> impl Iterator<Item = Order> + '_ {
+        let component = Component::Host(host);
+        let holds = self.conditions.get(&component).map(|it| &it.holds[..]);
+        let holds = holds.unwrap_or_default().iter();
+        holds.filter_map(move |held| match held.restart {
+            Some(Restart::Ordered { at }) => Some(Order {
+                component: component.clone(),
+                action: DeviceAction::RestartService,
+                since: at,
+                rule: held.rule.clone(),
+            }),
+            _ => None,
+        })
+    }
+
+    /// A worker has started the services of a rule again, or tried to, as it was told at `since`. None if it was not.
+    pub fn restarted(
+        &mut self,
+        (host, rule): (HostId, &str),
+        since: TimeMs,
+        now: TimeMs,
+    ) -> Option<Vec<Effect>> {
+        let component = Component::Host(host);
+        let held = hold_of(self.conditions.get_mut(&component)?, rule)?;
+        if held.restart != Some(Restart::Ordered { at: since }) {
+            return None;
+        }
+        held.restart = Some(Restart::Tried);
+        let repairs = self.repairs.entry(component).or_default();
+        repairs.complete(now, DeviceAction::RestartService);
+        Some(self.order_restarts(now))
+    }
+}
+
+fn hold_of<'a>(condition: &'a mut Condition, rule: &str) -> Option<&'a mut Held> {
+    condition.holds.iter_mut().find(|held| held.rule == rule)
+}

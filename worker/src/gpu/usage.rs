@@ -1,0 +1,91 @@
+//! What is remembered of GPUs for the ends of their tasks: how busy they were, and how much of their memory was in use before.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use muster_core::ids::GpuUuid;
+use muster_core::time::MonotonicMs;
+
+/// The time before an end that counts.
+const SPAN_MS: u64 = 60_000;
+/// Readings of one GPU that are kept: one a second of the span, more than anybody reads.
+const READINGS_MAX: usize = 60;
+
+/// Who writes knows GPUs; who reads knows tasks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GpuUse(Arc<Mutex<BTreeMap<GpuUuid, Use>>>);
+
+#[derive(Debug, Default)]
+struct Use {
+    /// Newest last.
+    busy: VecDeque<(MonotonicMs, u16)>,
+    held_before_mib: Option<u64>,
+}
+
+impl GpuUse {
+    /// A task is to begin on a GPU, of whose memory so much is in use; nobody knows how much, if there is none.
+    pub(crate) fn begins(&self, gpu: GpuUuid, held_mib: Option<u64>) {
+        let fresh = Use {
+            held_before_mib: held_mib,
+            ..Use::default()
+        };
+        self.lock().insert(gpu, fresh);
+    }
+
+    /// How busy a GPU was lately, per mille.
+    pub(crate) fn read(&self, gpu: GpuUuid, now: MonotonicMs, busy_permille: u16) {
+        let mut all = self.lock();
+        let busy = &mut all.entry(gpu).or_default().busy;
+        if busy.len() >= READINGS_MAX {
+            busy.pop_front();
+        }
+        busy.push_back((now, busy_permille));
+    }
+
+    /// How busy these GPUs were over the last minute, on average, per mille; none if it was not read since their task began.
+    pub(crate) fn busy_permille(&self, gpus: &[GpuUuid], now: MonotonicMs) -> Option<u16> {
+        let all = self.lock();
+        let uses = gpus.iter().filter_map(|gpu| all.get(gpu));
+        let readings = uses.flat_map(|it| &it.busy);
+        let lately = readings.filter(|(at, _)| now.since(*at) <= SPAN_MS);
+        let (sum, count) = lately.fold((0u64, 0u64), |(sum, count), (_, busy)| {
+            (sum + u64::from(*busy), count + 1)
+        });
+        u16::try_from(sum.checked_div(count)?).ok()
+    }
+
+    /// MiB in use on these GPUs before their task began, the most of any of them.
+    pub(crate) fn held_before_mib(&self, gpus: &[GpuUuid]) -> Option<u64> {
+        let all = self.lock();
+        let uses = gpus.iter().filter_map(|gpu| all.get(gpu));
+        uses.filter_map(|it| it.held_before_mib).max()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<GpuUuid, Use>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_minute_of_a_task_counts_and_not_that_of_the_one_before() {
+        let [first, second] = [1, 2].map(GpuUuid);
+        let seen = GpuUse::default();
+        let at = |seconds: u64| MonotonicMs(seconds * 1_000);
+        assert_eq!(seen.busy_permille(&[first], at(0)), None);
+        seen.read(first, at(0), 0);
+        seen.begins(first, Some(300));
+        assert_eq!(seen.busy_permille(&[first], at(1)), None);
+        seen.read(first, at(10), 0);
+        seen.read(first, at(40), 900);
+        seen.read(first, at(70), 1_000);
+        assert_eq!(seen.busy_permille(&[first], at(80)), Some(950));
+        seen.read(second, at(75), 0);
+        assert_eq!(seen.busy_permille(&[first, second], at(80)), Some(633));
+        assert_eq!(seen.held_before_mib(&[first, second]), Some(300));
+        assert_eq!(seen.held_before_mib(&[second]), None);
+    }
+}
