@@ -21,6 +21,10 @@ pub const DOMAIN: &str = "muster.dev";
 
 /// Reason of a refusal by a replica that does not lead.
 pub const NOT_LEADER: &str = "NOT_LEADER";
+/// Reason of a refusal by a replica of another cluster, to which a message between replicas came; nothing was done.
+pub const FOREIGN_CLUSTER: &str = "FOREIGN_CLUSTER";
+/// Reason of a refusal by another replica than the one that a message was meant for; nothing was done.
+pub const WRONG_REPLICA: &str = "WRONG_REPLICA";
 /// Reason of a watch whose start is compacted.
 pub const COMPACTED: &str = "COMPACTED";
 /// Metadata of [`NOT_LEADER`]: the leader's address.

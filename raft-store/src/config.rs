@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::network::MESSAGE_BYTES_MAX;
+use crate::transfer::SUCCESSOR_HEARTBEATS_MAX;
 
 /// Raft's clocks, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,12 @@ impl Timings {
         election_ms_min: 100,
         election_ms_max: 250,
     };
+
+    /// Longest silence of a voter, in milliseconds, after which leadership is still handed to it:
+    /// [`SUCCESSOR_HEARTBEATS_MAX`] heartbeats.
+    pub const fn successor_silence_ms_max(self) -> u64 {
+        SUCCESSOR_HEARTBEATS_MAX.saturating_mul(self.heartbeat_ms)
+    }
 }
 
 impl Default for Timings {

@@ -20,7 +20,7 @@ use crate::batcher::to_peer;
 use crate::codec::convert;
 use crate::config::Config;
 use crate::error::{MembershipError, ReadError};
-use crate::network::{Network, Server};
+use crate::network::{Network, Server, Standing};
 use crate::peer::Peer;
 use crate::sim::Runtime;
 use crate::state_machine::StateMachine;
@@ -44,6 +44,7 @@ pub(crate) trait Engine: Send + Sync {
     fn change_members(&self, voters: BTreeSet<u64>) -> BoxFuture<'_, Result<(), MembershipError>>;
     fn remove_member(&self, id: u64) -> BoxFuture<'_, Result<(), MembershipError>>;
     fn transfer_leader(&self, to: u64) -> BoxFuture<'_, Result<(), MembershipError>>;
+    fn successor(&self) -> Option<u64>;
     fn trigger_snapshot(&self) -> BoxFuture<'_, Result<(), MembershipError>>;
     fn shutdown(&self) -> BoxFuture<'_, ()>;
 }
@@ -54,16 +55,18 @@ pub(crate) struct RaftEngine<M: StateMachine, R: Runtime> {
     pub(crate) raft: Raft<Types<M, R>, Applier<M, R>>,
     pub(crate) server: Server<M, R>,
     pub(crate) network: Network,
+    /// Whether the group knows this replica's data.
+    pub(crate) standing: Standing,
     /// Why the replica stopped itself, where it has diverged.
     pub(crate) divergence: watch::Receiver<Option<String>>,
 }
 
 impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
-    fn metrics(&self) -> RaftMetrics<Types<M, R>> {
+    pub(crate) fn metrics(&self) -> RaftMetrics<Types<M, R>> {
         self.raft.metrics().borrow_watched().clone()
     }
 
-    fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         Duration::from_millis(self.config.peer_timeout_ms)
     }
 
@@ -221,7 +224,11 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     }
 
     async fn remove(&self, id: u64) -> Result<(), MembershipError> {
+        self.check_leads()?;
         let metrics = self.metrics();
+        if metrics.membership_config.get_node(&id).is_none() {
+            return Err(MembershipError::UnknownMember { id });
+        }
         let is_voter = metrics
             .membership_config
             .voter_ids()
@@ -234,40 +241,6 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         };
         let removed = self.raft.change_membership(change, false).await;
         removed.map(drop).map_err(to_membership_error)
-    }
-
-    async fn hand_over(&self, to: u64) -> Result<(), MembershipError> {
-        let metrics = self.metrics();
-        if metrics.current_leader != Some(self.config.replica_id) {
-            let leader = leader_of(&metrics);
-            return Err(MembershipError::NotLeader { leader });
-        }
-        if to == self.config.replica_id {
-            return Ok(());
-        }
-        if !metrics
-            .membership_config
-            .voter_ids()
-            .any(|voter| voter == to)
-        {
-            return Err(MembershipError::Refused(format!(
-                "replica {to} is no voter"
-            )));
-        }
-        let trigger = self.raft.trigger().transfer_leader(to).await;
-        trigger.map_err(|_| MembershipError::Stopped)?;
-        let this = self.config.replica_id;
-        let moved = self
-            .raft
-            .wait(Some(self.patience()))
-            .metrics(
-                |metrics| metrics.current_leader.is_some_and(|leader| leader != this),
-                "leadership moves",
-            )
-            .await;
-        moved.map(drop).map_err(|error| {
-            MembershipError::Refused(format!("replica {to} did not take over: {error}"))
-        })
     }
 }
 
@@ -326,6 +299,7 @@ impl<M: StateMachine, R: Runtime> Engine for RaftEngine<M, R> {
 
     fn status(&self) -> Status {
         let mut status = to_status(&self.metrics());
+        status.is_disowned = self.standing.is_disowned() && status.leader.is_none();
         if let Some(detail) = &*self.divergence.borrow() {
             status.stopped = Some(detail.clone());
         }
@@ -354,6 +328,11 @@ impl<M: StateMachine, R: Runtime> Engine for RaftEngine<M, R> {
 
     fn transfer_leader(&self, to: u64) -> BoxFuture<'_, Result<(), MembershipError>> {
         self.hand_over(to).boxed()
+    }
+
+    fn successor(&self) -> Option<u64> {
+        let silence_ms_max = self.config.timings.successor_silence_ms_max();
+        self.status().successor(silence_ms_max)
     }
 
     fn trigger_snapshot(&self) -> BoxFuture<'_, Result<(), MembershipError>> {
@@ -397,6 +376,7 @@ fn to_status<M: StateMachine, R: Runtime>(metrics: &RaftMetrics<Types<M, R>>) ->
         snapshot_index: metrics.snapshot.map(|id| id.index),
         purged_index: metrics.purged.map(|id| id.index),
         followers: followers(metrics),
+        is_disowned: false,
         stopped: metrics
             .running_state
             .as_ref()
@@ -410,12 +390,17 @@ pub(crate) fn followers<M: StateMachine, R: Runtime>(
 ) -> Vec<FollowerStatus> {
     let next = metrics.last_log_index.map_or(0, |index| index + 1);
     let replication = metrics.replication.iter().flatten();
+    let heard_ago_ms = |id: &u64| {
+        let heard = metrics.heartbeat.as_ref()?.get(id)?.as_ref()?;
+        Some(u64::try_from(heard.elapsed().as_millis()).unwrap_or(u64::MAX))
+    };
     replication
         .filter(|(id, _)| **id != metrics.id)
         .map(|(id, matched)| FollowerStatus {
             id: *id,
             matched: matched.map(|matched| matched.index),
             lag_entries: next.saturating_sub(matched.map_or(0, |matched| matched.index + 1)),
+            heard_ago_ms: heard_ago_ms(id),
         })
         .collect()
 }

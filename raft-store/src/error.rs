@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::config::ConfigError;
 use crate::peer::Peer;
+use crate::transfer::{SUCCESSOR_HEARTBEATS_MAX, SUCCESSOR_LAG_ENTRIES_MAX};
 
 /// Why a proposal has no outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,6 +92,44 @@ pub enum MembershipError {
     /// The change breaks a rule of membership changes.
     #[error("the change is refused: {0}")]
     Refused(String),
+    /// The group has no such member.
+    #[error("replica {id} is no member of the group")]
+    UnknownMember {
+        /// The id that no member has.
+        id: u64,
+    },
+    /// Leadership would be handed to a voter that may be dead.
+    #[error(
+        "replica {to} {}: name another replica, or bring it back first",
+        silence(*heard_ago_ms, *silence_ms_max)
+    )]
+    SuccessorSilent {
+        /// The voter that was to lead.
+        to: u64,
+        /// Milliseconds since it was heard; none if this leader has heard nothing of it.
+        heard_ago_ms: Option<u64>,
+        /// The limit: [`SUCCESSOR_HEARTBEATS_MAX`] heartbeats, in milliseconds.
+        silence_ms_max: u64,
+    },
+    /// Leadership would be handed to a voter that could not lead for a while.
+    #[error(
+        "replica {to} lacks {lag_entries} log entries, more than the {SUCCESSOR_LAG_ENTRIES_MAX} with which it may \
+         take over (SUCCESSOR_LAG_ENTRIES_MAX): wait until it has caught up, or name another replica"
+    )]
+    SuccessorLags {
+        /// The voter that was to lead.
+        to: u64,
+        /// Entries that it lacks.
+        lag_entries: u64,
+    },
+    /// Leadership was given up, and the successor did not take it. The others elect a leader.
+    #[error("replica {to} did not take over: {}", whoever_leads(leader.as_ref()))]
+    NotTaken {
+        /// The voter that was to lead.
+        to: u64,
+        /// Who leads instead; none if nobody was elected in time (`peer_timeout_ms`).
+        leader: Option<Peer>,
+    },
     /// A member that must answer does not.
     #[error("{peer} does not answer: {detail}")]
     Unreachable {
@@ -105,6 +144,30 @@ pub enum MembershipError {
     /// The replica has stopped.
     #[error("the replica has stopped")]
     Stopped,
+}
+
+fn silence(heard_ago_ms: Option<u64>, silence_ms_max: u64) -> String {
+    let limit = SUCCESSOR_HEARTBEATS_MAX;
+    match heard_ago_ms {
+        Some(ago_ms) => format!(
+            "was heard {ago_ms} ms ago, longer than the {silence_ms_max} ms after which it may take over \
+             ({limit} heartbeats)"
+        ),
+        None => format!(
+            "has not been heard by this leader, as it must have been within {silence_ms_max} ms to take over \
+             ({limit} heartbeats)"
+        ),
+    }
+}
+
+fn whoever_leads(leader: Option<&Peer>) -> String {
+    leader.map_or_else(
+        || {
+            "nobody leads yet, and nothing is written until a majority of the replicas has elected somebody"
+                .to_owned()
+        },
+        |peer| format!("{peer} was elected instead"),
+    )
 }
 
 /// Why a replica does not start. It has changed nothing.

@@ -215,14 +215,22 @@ impl<M: StateMachine> Handle<M> {
         self.inner.engine.change_members(voters).await
     }
 
-    /// Removes a voter or learner from the group.
+    /// Removes a voter or learner from the group; refused if it is neither. Its id should not be given to another one.
     pub async fn remove_member(&self, id: u64) -> Result<(), MembershipError> {
         self.inner.engine.remove_member(id).await
     }
 
-    /// Hands leadership to a voter; returns once another replica leads.
+    /// Hands leadership to a voter; returns once it leads. Refused, and this replica leads on, unless the voter was
+    /// heard within [`SUCCESSOR_HEARTBEATS_MAX`](crate::SUCCESSOR_HEARTBEATS_MAX) heartbeats and lacks at most
+    /// [`SUCCESSOR_LAG_ENTRIES_MAX`](crate::SUCCESSOR_LAG_ENTRIES_MAX) entries. After a transfer that began and failed
+    /// the others elect a leader, as they do when one dies.
     pub async fn transfer_leader(&self, to: u64) -> Result<(), MembershipError> {
         self.inner.engine.transfer_leader(to).await
+    }
+
+    /// The voter to which this leader would best hand leadership; none if none is alive and up to date.
+    pub fn successor(&self) -> Option<u64> {
+        self.inner.engine.successor()
     }
 
     /// Starts a snapshot of the applied state. [`Status::snapshot_index`] tells when it is there.

@@ -43,6 +43,7 @@ mod snapshot;
 mod state_machine;
 mod status;
 mod telemetry;
+mod transfer;
 mod types;
 mod watcher;
 
@@ -64,3 +65,4 @@ pub use remains::{Remains, StoredEntry};
 pub use seams::{Clock, WallClock};
 pub use state_machine::{DecodeError, StateMachine};
 pub use status::{FollowerStatus, Status};
+pub use transfer::{SUCCESSOR_HEARTBEATS_MAX, SUCCESSOR_LAG_ENTRIES_MAX};

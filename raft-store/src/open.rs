@@ -23,7 +23,7 @@ use crate::identity::{self, DirectoryLock};
 use crate::leadership::Leadership;
 use crate::log_clock::LogClock;
 use crate::log_store::{LogLimits, LogStore};
-use crate::network::{GrpcTransport, Network, Server, ServerIdentity, SnapshotReceiver};
+use crate::network::{GrpcTransport, Network, Server, ServerIdentity, SnapshotReceiver, Standing};
 use crate::seams::{Seams, WallClock};
 use crate::shared::{Applied, SharedState};
 use crate::sim::{Observer, ProductionRuntime, Runtime, detach};
@@ -103,6 +103,7 @@ pub(crate) async fn open_on<M: StateMachine, R: Runtime>(
         cluster_id: config.cluster_id.clone(),
         replica_id: config.replica_id,
         incarnation,
+        standing: Standing::default(),
     };
     start::<M, R>(config, &seams, log, parts, identity).await
 }
@@ -174,6 +175,7 @@ async fn start<M: StateMachine, R: Runtime>(
     let watcher = Watcher::new(WatcherParts {
         raft: raft.clone(),
         leadership: leadership_sender,
+        standing: identity.standing.clone(),
         divergence: parts.ledger.divergence(),
         bytes_since_snapshot: Arc::clone(&parts.bytes_since_snapshot),
         timings: config.timings,
@@ -182,6 +184,7 @@ async fn start<M: StateMachine, R: Runtime>(
     detach::<R>(watcher.run());
     let limits = config.batch;
     let engine = RaftEngine {
+        standing: identity.standing.clone(),
         server: Server::new(identity, raft.clone(), receiver),
         config,
         raft,

@@ -41,3 +41,14 @@ pub(crate) fn follower_lag(follower: u64, entries: u64) {
     gauge!("muster_raft_follower_lag_entries", "follower" => follower.to_string())
         .set(entries as f64);
 }
+
+pub(crate) fn follower_silence(follower: u64, ago_ms: u64) {
+    let silence = Duration::from_millis(ago_ms);
+    gauge!("muster_raft_follower_silence_seconds", "follower" => follower.to_string())
+        .set(silence.as_secs_f64());
+}
+
+/// 1 while the group addresses another incarnation of this replica: its data directory was lost or replaced.
+pub(crate) fn disowned(is_disowned: bool) {
+    gauge!("muster_raft_disowned").set(f64::from(u8::from(is_disowned)));
+}

@@ -15,6 +15,7 @@ use crate::applier::Applier;
 use crate::config::Timings;
 use crate::engine::{followers, leader_of};
 use crate::leadership::Leadership;
+use crate::network::Standing;
 use crate::sim::Runtime;
 use crate::state_machine::StateMachine;
 use crate::telemetry;
@@ -24,6 +25,7 @@ use crate::types::Types;
 pub(crate) struct WatcherParts<M: StateMachine, R: Runtime> {
     pub(crate) raft: Raft<Types<M, R>, Applier<M, R>>,
     pub(crate) leadership: watch::Sender<Leadership>,
+    pub(crate) standing: Standing,
     pub(crate) divergence: watch::Receiver<Option<String>>,
     pub(crate) bytes_since_snapshot: Arc<AtomicU64>,
     pub(crate) timings: Timings,
@@ -129,12 +131,17 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
 
     fn record(&self, metrics: &RaftMetrics<Types<M, R>>, is_leader: bool) {
         telemetry::leadership(metrics.current_term, is_leader);
+        let is_disowned = self.parts.standing.is_disowned() && metrics.current_leader.is_none();
+        telemetry::disowned(is_disowned);
         telemetry::log_position(
             metrics.last_log_index.unwrap_or(0),
             metrics.last_applied.map_or(0, |id| id.index),
         );
         for follower in followers(metrics) {
             telemetry::follower_lag(follower.id, follower.lag_entries);
+            if let Some(ago_ms) = follower.heard_ago_ms {
+                telemetry::follower_silence(follower.id, ago_ms);
+            }
         }
     }
 

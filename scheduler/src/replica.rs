@@ -1,10 +1,10 @@
 //! A replica assembled from real parts, and how it stops.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_core::ids::ReplicaId;
 use muster_core::plan::Budget;
 use muster_core::state::State;
 use muster_core::timings::BEATS_PER_SECOND_MAX;
@@ -35,8 +35,8 @@ use crate::leader::{
 use crate::listeners::Listeners;
 use crate::metrics::MetricsServer;
 use crate::service::{
-    Admin, Cluster, Context, ContextParts, Forwarder, GrpcPeerLinks, Jobs, Leaders, PeerPool,
-    Peers, Watches, Workers,
+    Addresses, Admin, Cluster, Context, ContextParts, Forwarder, GrpcPeerLinks, Jobs, Leaders,
+    PeerPool, Peers, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
 use crate::{bootstrap, health, metrics};
@@ -73,8 +73,11 @@ impl Replica {
         let clock = SystemClock::start();
         let limits = config.limits;
         let revision = handle.with_state(|state| state.revision);
-        let addresses: BTreeMap<_, _> = config.peers.clone();
-        let peers = Arc::new(PeerPool::new(addresses, limits.message_bytes_max));
+        let peers = Arc::new(PeerPool::new(
+            config.cluster_id.clone(),
+            addresses(&config, &handle),
+            limits.message_bytes_max,
+        ));
         let (leader_sender, leader_inputs) = mpsc::channel(LEADER_INPUTS_MAX);
         let stop = CancellationToken::new();
         let context = Context::new(ContextParts {
@@ -147,7 +150,7 @@ impl Replica {
             served = &mut server => served.unwrap_or(Ok(())),
             founded = async { founding.await?; std::future::pending::<Result<(), Error>>().await } => founded,
         };
-        hand_over(&context, &handle).await;
+        hand_over(&handle).await;
         stop.cancel();
         drop(timeout(DRAIN_TIMEOUT, context.drained()).await);
         while tasks.join_next().await.is_some() {}
@@ -158,6 +161,21 @@ impl Replica {
         }
         tracing::info!(replica = %config.replica_id, "the replica has stopped");
         result
+    }
+}
+
+/// Where the other replicas are, by the group's own word first.
+fn addresses(config: &SchedulerConfig, handle: &Handle<State>) -> Addresses {
+    let handle = handle.clone();
+    let member = move |replica: ReplicaId| {
+        let status = handle.status();
+        status
+            .member(replica.get())
+            .map(|peer| peer.address.clone())
+    };
+    Addresses {
+        members: Box::new(member),
+        configured: config.peers.clone(),
     }
 }
 
@@ -265,11 +283,12 @@ async fn stopped(handle: &Handle<State>) -> String {
 }
 
 /// Gives leadership to another replica, so that the group does not wait for an election.
-async fn hand_over(context: &Context, handle: &Handle<State>) {
+async fn hand_over(handle: &Handle<State>) {
     if !handle.leadership().borrow().is_self {
         return;
     }
-    let Some(successor) = crate::service::successor(context) else {
+    let Some(successor) = handle.successor() else {
+        tracing::warn!("no other voter is heard and up to date: leadership is not handed over");
         return;
     };
     match timeout(TRANSFER_TIMEOUT, handle.transfer_leader(successor)).await {

@@ -521,3 +521,147 @@ async fn metrics_tell_who_leads() {
         assert!(page.contains(name), "{name} is missing in {page}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_takes_no_message_that_is_for_another_one_or_for_another_cluster() {
+    let group = Group::start().await;
+    let leader = group.leader().await;
+    let mut peer = group.client(leader).peer();
+    let submission = v1::Write {
+        kind: Some(v1::write::Kind::SubmitJob(v1::SubmitJobRequest {
+            request_id: REQUEST.to_owned(),
+            spec: Some(job("forwarded", 1)),
+            validate_only: false,
+        })),
+    };
+    let wrong = [
+        (Some("another"), Some(leader), "FOREIGN_CLUSTER"),
+        (Some("test"), Some(leader % 3 + 1), "WRONG_REPLICA"),
+    ];
+    for (cluster, replica, reason) in wrong {
+        let cluster_id = cluster.map(str::to_owned);
+        let beats = v1::ShadowBeatsRequest {
+            leadership_epoch: u64::MAX,
+            term: u64::MAX,
+            cluster_id: cluster_id.clone(),
+            to_replica_id: replica,
+            ..v1::ShadowBeatsRequest::default()
+        };
+        let shadows = v1::GetShadowsRequest {
+            leadership_epoch: u64::MAX,
+            term: u64::MAX,
+            cluster_id: cluster_id.clone(),
+            to_replica_id: replica,
+        };
+        let writes = v1::ForwardWritesRequest {
+            writes: vec![submission.clone()],
+            cluster_id,
+            to_replica_id: replica,
+        };
+        let refusals = [
+            peer.shadow_beats(beats).await.unwrap_err(),
+            peer.get_shadows(shadows).await.unwrap_err(),
+            peer.forward_writes(writes).await.unwrap_err(),
+        ];
+        for refused in refusals {
+            assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+            assert_eq!(ErrorReport::of(&refused).reason, reason, "{refused}");
+        }
+    }
+    // Nothing of it was done; what is for this replica is, and so is what an older build sends.
+    for (cluster, replica, repeated) in [(Some("test"), Some(leader), false), (None, None, true)] {
+        let writes = v1::ForwardWritesRequest {
+            writes: vec![submission.clone()],
+            cluster_id: cluster.map(str::to_owned),
+            to_replica_id: replica,
+        };
+        let mut results = peer
+            .forward_writes(writes)
+            .await
+            .unwrap()
+            .into_inner()
+            .results;
+        match results.remove(0).kind {
+            Some(v1::write_result::Kind::SubmitJob(answer)) => {
+                assert_eq!(answer.repeated, repeated);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_lost_its_data_does_not_serve() {
+    let mut group = Group::start().await;
+    let emptied = group.follower().await;
+    group.kill(emptied);
+    group.start_emptied(emptied).await;
+    let others: Vec<u64> = group
+        .alive()
+        .into_iter()
+        .filter(|id| *id != emptied)
+        .collect();
+    for id in &others {
+        let client = group.client(*id);
+        eventually("the others serve", async || {
+            client.is_serving().await.filter(|serves| *serves)
+        })
+        .await;
+    }
+    // The group goes on without it, and it does not take part by and by.
+    let before = group
+        .client(others[0])
+        .submit(REQUEST, job("after", 1))
+        .await;
+    assert!(before.is_ok(), "{before:?}");
+    let client = group.client(emptied);
+    eventually("the emptied replica answers", async || {
+        client.is_serving().await
+    })
+    .await;
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline {
+        assert_ne!(client.is_serving().await, Some(true));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_tells_how_long_each_replica_has_been_silent() {
+    let mut group = Group::start().await;
+    let leader = group.leader().await;
+    let client = group.client(leader);
+    let silences = async || {
+        let status = client.status(Consistency::Stale).await.ok()?;
+        let silence = |replica: &v1::Replica| Some((replica.id, replica.heard_ago_ms?));
+        status
+            .replicas
+            .iter()
+            .map(silence)
+            .collect::<Option<Vec<_>>>()
+    };
+    let all = eventually("all are heard", silences).await;
+    assert_eq!(all.len(), 3);
+    let dead = group.follower().await;
+    group.kill(dead);
+    eventually("one is silent, and the others are not", async || {
+        let all = silences().await?;
+        let is_as_expected = |(id, ago_ms): &(u64, u64)| (*id == dead) == (*ago_ms > 1_000);
+        all.iter().all(is_as_expected).then_some(())
+    })
+    .await;
+    // Named or not, leadership does not go to it.
+    let named = v1::TransferLeaderRequest {
+        to_replica_id: dead,
+    };
+    let refused = client.admin().transfer_leader(named).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(refused.message().contains("heard"), "{refused}");
+    let taken = eventually("the living one takes over", async || {
+        let any = v1::TransferLeaderRequest::default();
+        let answer = client.admin().transfer_leader(any).await.ok()?;
+        Some(answer.into_inner().to_replica_id)
+    })
+    .await;
+    assert_ne!(taken, dead);
+}

@@ -6,6 +6,7 @@ mod grpc_client;
 mod grpc_server;
 mod receiver;
 mod server;
+mod standing;
 mod transport;
 
 pub(crate) use client::Network;
@@ -13,6 +14,7 @@ pub use grpc_client::GrpcTransport;
 pub use grpc_server::{RaftServer, raft_service};
 pub(crate) use receiver::SnapshotReceiver;
 pub(crate) use server::{Server, ServerIdentity};
+pub(crate) use standing::Standing;
 pub use transport::{Transport, TransportError, stream_by_calls};
 
 /// Longest message between replicas that is accepted, in bytes.

@@ -11,9 +11,9 @@ use proto::peer_response::Body as Answer;
 use proto::refusal::Reason;
 use tokio::sync::{Mutex, oneshot};
 
-use super::SnapshotReceiver;
 use super::convert as wire;
 use super::receiver::{ChunkError, Received};
+use super::{SnapshotReceiver, Standing};
 use crate::applier::Applier;
 use crate::codec::convert;
 use crate::sim::{Runtime, detach};
@@ -26,6 +26,8 @@ pub(crate) struct ServerIdentity {
     pub(crate) cluster_id: String,
     pub(crate) replica_id: u64,
     pub(crate) incarnation: u64,
+    /// What the members' messages tell of this replica's data.
+    pub(crate) standing: Standing,
 }
 
 /// Checks requests and hands them to openraft.
@@ -256,13 +258,31 @@ fn check(identity: &ServerIdentity, request: &proto::PeerRequest) -> Result<(), 
         ));
     }
     let expected = request.to_incarnation;
-    if expected != 0 && expected != identity.incarnation {
-        return Err(refuse(
-            Reason::OtherIncarnation,
-            "this replica's data was replaced since it joined; remove it and add it again",
-        ));
+    if expected == 0 {
+        return Ok(());
     }
-    Ok(())
+    if expected == identity.incarnation {
+        identity.standing.accepted();
+        return Ok(());
+    }
+    if identity.standing.refused() {
+        tell_disowned(identity, request.from);
+    }
+    Err(refuse(
+        Reason::OtherIncarnation,
+        "this replica's data was replaced since it joined; remove it and add it again",
+    ))
+}
+
+/// Without this a replica whose data directory was lost would wait silently for ever.
+fn tell_disowned(identity: &ServerIdentity, from: u64) {
+    tracing::error!(
+        replica = identity.replica_id,
+        told_by = from,
+        "the group knows this replica with other data: its data directory was lost or replaced. It takes no part in \
+         the group and does not serve. Put the former data directory back and start it again; or, if that is gone, \
+         remove this replica from the group and add a new one, with an id that was never used"
+    );
 }
 
 fn decode_append<M: StateMachine, R: Runtime>(

@@ -128,6 +128,15 @@ async fn an_emptied_replica_rejoins_only_as_a_new_member() {
         cluster.nodes[emptied].handle().status().last_log_index,
         None
     );
+    // And it knows why.
+    eventually("the emptied replica knows", async || {
+        let status = cluster.nodes[emptied].handle().status();
+        status.is_disowned.then_some(())
+    })
+    .await;
+    for node in cluster.nodes.iter().filter(|node| node.id != id) {
+        assert!(!node.handle().status().is_disowned, "replica {}", node.id);
+    }
 
     let peer = cluster.nodes[emptied].peer();
     let handle = cluster.nodes[cluster.leader().await].handle();
@@ -141,6 +150,29 @@ async fn an_emptied_replica_rejoins_only_as_a_new_member() {
     let state = cluster.converge().await;
     assert_eq!(state.totals["a"], 15);
     assert_eq!(handle.status().voters.len(), 3);
+    assert!(!cluster.nodes[emptied].handle().status().is_disowned);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_members_are_removed() {
+    let cluster = Cluster::start(|_| {}).await;
+    cluster.add("a", 1).await;
+    let leader = cluster.leader().await;
+    let handle = cluster.nodes[leader].handle();
+    let removed = handle.remove_member(9).await;
+    assert_eq!(removed, Err(MembershipError::UnknownMember { id: 9 }));
+
+    let leaving = cluster.nodes[(leader + 1) % 3].id;
+    handle.remove_member(leaving).await.unwrap();
+    let again = handle.remove_member(leaving).await;
+    assert_eq!(again, Err(MembershipError::UnknownMember { id: leaving }));
+    // Only the leader knows for sure who is a member.
+    let follower = cluster.nodes[(leader + 2) % 3].handle();
+    let asked = follower.remove_member(9).await;
+    assert!(
+        matches!(asked, Err(MembershipError::NotLeader { .. })),
+        "{asked:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use muster_raft_store::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::sim::{ProductionRuntime, Seams};
 use muster_raft_store::{
-    Config, DecodeError, Handle, Peer, ProposeError, ReadError, StateMachine, WallClock,
+    Config, DecodeError, Handle, MembershipError, Peer, ProposeError, ReadError, StateMachine,
+    Timings, WallClock,
 };
 
 use crate::support::counter::{Add, Counter};
@@ -116,6 +117,73 @@ async fn a_leader_that_hears_nobody_is_replaced() {
     group.cut(old, true, false);
     let new = group.leader_but(Some(old)).await;
     assert_eq!(group.add(new, "a").await, Ok(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leadership_is_not_handed_to_a_dead_voter() {
+    let group = Group::<Counter>::start(|_| {}).await;
+    let leader = group.leader_but(None).await;
+    assert_eq!(group.add(leader, "a").await, Ok(1));
+    let (dead, living) = ((leader + 1) % 3, (leader + 2) % 3);
+    let [dead_id, living_id] = [dead, living].map(|position| position as u64 + 1);
+    let handle = &group.replicas[leader];
+    let term = handle.status().term;
+    group.cut(dead, true, true);
+    let silence_ms_max = Timings::FAST.successor_silence_ms_max();
+    eventually("the silence shows, and no lag", async || {
+        let followers = handle.status().followers;
+        let silent = followers.iter().find(|follower| follower.id == dead_id)?;
+        let is_silent = silent.heard_ago_ms.is_some_and(|ago| ago > silence_ms_max);
+        (is_silent && silent.lag_entries == 0).then_some(())
+    })
+    .await;
+
+    match handle.transfer_leader(dead_id).await {
+        Err(MembershipError::SuccessorSilent {
+            to, heard_ago_ms, ..
+        }) => {
+            assert_eq!(to, dead_id);
+            assert!(heard_ago_ms > Some(silence_ms_max), "{heard_ago_ms:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // It leads on as if nothing had been asked.
+    assert_eq!(group.add(leader, "a").await, Ok(2));
+    let status = handle.status();
+    assert_eq!((status.is_leader, status.term), (true, term));
+    eventually("the living one would be chosen", async || {
+        (handle.successor() == Some(living_id)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_that_gets_lost_ends_with_an_election() {
+    let group = Group::<Counter>::start(|_| {}).await;
+    let leader = group.leader_but(None).await;
+    assert_eq!(group.add(leader, "a").await, Ok(1));
+    let (lost, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let lost_id = lost as u64 + 1;
+    let handle = &group.replicas[leader];
+    let silence_ms_max = Timings::FAST.successor_silence_ms_max();
+    eventually("the successor is heard", async || {
+        let followers = handle.status().followers;
+        let next = followers.iter().find(|follower| follower.id == lost_id)?;
+        next.is_heard(silence_ms_max / 2).then_some(())
+    })
+    .await;
+    // It dies so shortly before that nobody can know.
+    group.cut(lost, true, true);
+    let taken = handle.transfer_leader(lost_id).await;
+    let elected = Peer::new(other as u64 + 1, format!("replica-{}", other + 1));
+    let expected = MembershipError::NotTaken {
+        to: lost_id,
+        leader: Some(elected),
+    };
+    assert_eq!(taken, Err(expected));
+    let next = group.leader_but(Some(leader)).await;
+    assert_eq!(next, other);
+    assert_eq!(group.add(next, "a").await, Ok(2));
 }
 
 /// Replicas that have applied the command which only the last of them gets wrong.

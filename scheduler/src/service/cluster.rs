@@ -169,7 +169,9 @@ fn replicas(replica: &ReplicaStatus) -> Vec<v1::Replica> {
                 lag_entries: follower
                     .map(|follower| follower.lag_entries)
                     .or_else(|| is_here.then_some(0)),
-                heard_ago_ms: is_here.then_some(0),
+                heard_ago_ms: follower
+                    .and_then(|follower| follower.heard_ago_ms)
+                    .or_else(|| is_here.then_some(0)),
             }
         })
         .collect();

@@ -7,6 +7,7 @@ use muster_proto::status;
 use muster_proto::v1;
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
+use muster_raft_store::Peer;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
@@ -28,7 +29,7 @@ const FORWARDS_IN_FLIGHT_MAX: usize = 16;
 const RETRY: Duration = Duration::from_millis(20);
 
 struct Forward {
-    leader: String,
+    leader: Peer,
     write: Kind,
     deadline: Instant,
     reply: oneshot::Sender<Result<Outcome, Status>>,
@@ -48,10 +49,10 @@ impl Forwarder {
         Self { queue }
     }
 
-    /// Hands a write to the replica at `leader`.
+    /// Hands a write to the replica that leads.
     pub(crate) async fn forward(
         &self,
-        leader: String,
+        leader: Peer,
         write: Kind,
         deadline: Instant,
     ) -> Result<Outcome, Status> {
@@ -103,8 +104,8 @@ async fn pack(peers: Arc<PeerPool>, leaders: Leaders, mut waiting: mpsc::Receive
 }
 
 /// Runs of writes to the same leader, each within the bounds of one message.
-fn batches(writes: impl Iterator<Item = Forward>) -> Vec<(String, Vec<Forward>)> {
-    let mut batches: Vec<(String, Vec<Forward>)> = Vec::new();
+fn batches(writes: impl Iterator<Item = Forward>) -> Vec<(Peer, Vec<Forward>)> {
+    let mut batches: Vec<(Peer, Vec<Forward>)> = Vec::new();
     let mut bytes = 0;
     for forward in writes {
         let size = encoded_bytes(&forward.write);
@@ -128,7 +129,7 @@ fn encoded_bytes(write: &Kind) -> usize {
     write.encoded_len()
 }
 
-async fn send(peers: &PeerPool, leaders: &Leaders, leader: &str, writes: Vec<Forward>) {
+async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Forward>) {
     let mut kinds = Vec::with_capacity(writes.len());
     let mut waiters = Vec::with_capacity(writes.len());
     let mut deadline = Instant::now();
@@ -139,13 +140,17 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &str, writes: Vec<For
         });
         waiters.push(forward.reply);
     }
-    let mut request = tonic::Request::new(v1::ForwardWritesRequest { writes: kinds });
+    let mut request = tonic::Request::new(v1::ForwardWritesRequest {
+        writes: kinds,
+        cluster_id: Some(peers.cluster_id().to_owned()),
+        to_replica_id: Some(leader.id),
+    });
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
-    let answered = match peers.client(leader) {
+    let answered = match peers.client(&leader.address) {
         Ok(mut client) => tokio::select! {
             biased;
             answered = client.forward_writes(request) => answered,
-            () = leaders.another_than(Some(leader)) => Err(unknown("another replica leads by now")),
+            () = leaders.another_than(Some(&leader.address)) => Err(unknown("another replica leads by now")),
         },
         Err(status) => Err(status),
     };
@@ -167,7 +172,8 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &str, writes: Vec<For
     }
 }
 
-/// The connection broke or timed out: the writes may have taken effect.
+/// Hands on what the leader refused as it is, also that it is not the one that was meant. If the connection broke or timed
+/// out, the writes may have taken effect.
 fn handed_on(status: Status) -> Status {
     match status.code() {
         Code::Unavailable if !status.details().is_empty() => status,
@@ -194,5 +200,30 @@ pub(crate) fn error_to_wire(status: &Status) -> v1::WriteError {
         code: status.code() as i32,
         message: status.message().to_owned(),
         details: status.details().to_vec().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::ReplicaId;
+    use muster_proto::status::{ErrorReport, FOREIGN_CLUSTER};
+
+    use super::*;
+    use crate::service::addressee::{Addressee, is_undone};
+
+    #[test]
+    fn a_write_refused_by_another_cluster_is_undone_and_a_broken_connection_leaves_it_open() {
+        let addressee = Addressee {
+            cluster_id: Some("lab"),
+            replica_id: Some(1),
+        };
+        let refused = addressee.check("other", ReplicaId(1)).unwrap_err();
+        let refused = ErrorReport::of(&handed_on(refused)).reason;
+        assert_eq!(refused, FOREIGN_CLUSTER);
+        assert!(is_undone(&refused));
+        let broken = handed_on(Status::unavailable("connection reset"));
+        let broken = ErrorReport::of(&broken).reason;
+        assert_eq!(broken, UNKNOWN_OUTCOME);
+        assert!(!is_undone(&broken));
     }
 }

@@ -261,11 +261,11 @@ async fn transfer(
     request: v1::TransferLeaderRequest,
 ) -> Result<v1::TransferLeaderResponse, Status> {
     let to = match request.to_replica_id {
-        0 => successor(context).ok_or_else(|| {
+        0 => context.handle.successor().ok_or_else(|| {
             status::error(
                 Code::FailedPrecondition,
                 "NO_OTHER_REPLICA",
-                "there is no other replica that could lead",
+                "there is no other voter that is heard and up to date, and could lead",
                 &[],
             )
         })?,
@@ -279,24 +279,6 @@ async fn transfer(
     Ok(v1::TransferLeaderResponse { to_replica_id: to })
 }
 
-/// The voter that lags least.
-pub(crate) fn successor(context: &Context) -> Option<u64> {
-    let status = context.handle.status();
-    let own = context.config.replica_id.get();
-    let voters = || {
-        status
-            .voters
-            .iter()
-            .map(|voter| voter.id)
-            .filter(|id| *id != own)
-    };
-    let lag = |id: u64| {
-        let follower = status.followers.iter().find(|follower| follower.id == id);
-        follower.map_or(u64::MAX, |follower| follower.lag_entries)
-    };
-    voters().min_by_key(|id| lag(*id))
-}
-
 /// A failed change of leadership or membership as the caller sees it.
 pub(crate) fn membership_status(error: &MembershipError) -> Status {
     let message = error.to_string();
@@ -305,12 +287,16 @@ pub(crate) fn membership_status(error: &MembershipError) -> Status {
             status::not_leader(leader.as_ref().map(|peer| peer.address.as_str()))
         }
         MembershipError::Unreachable { .. }
+        | MembershipError::NotTaken { .. }
         | MembershipError::Unknown
         | MembershipError::Stopped => {
             status::error(Code::Unavailable, "UNREACHABLE", &message, &[])
         }
         MembershipError::AlreadyInitialized
         | MembershipError::PeerHasGroup { .. }
+        | MembershipError::UnknownMember { .. }
+        | MembershipError::SuccessorSilent { .. }
+        | MembershipError::SuccessorLags { .. }
         | MembershipError::Refused(_) => {
             status::error(Code::FailedPrecondition, "REFUSED", &message, &[])
         }

@@ -3,6 +3,7 @@
 //! Every replica answers. Writes are forwarded to the leader once, never twice; reads are linearizable
 //! unless the caller asks for a stale one; watches are served from the local state.
 
+mod addressee;
 mod admin;
 mod another_leader;
 mod cluster;
@@ -37,8 +38,7 @@ pub(crate) use cluster::Cluster;
 pub(crate) use context::{Context, ContextParts};
 pub(crate) use forward::Forwarder;
 pub(crate) use jobs::Jobs;
-pub(crate) use local_write::successor;
 pub(crate) use peer::Peers;
-pub(crate) use peer_pool::{GrpcPeerLinks, PeerPool};
+pub(crate) use peer_pool::{Addresses, GrpcPeerLinks, PeerPool};
 pub(crate) use watch::Watches;
 pub(crate) use worker::Workers;

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::leader::{Clock, Fence, ShadowPush, Superseded};
+use crate::service::addressee::Addressee;
 use crate::service::context::Context;
 use crate::service::forward::{FORWARDED_WRITES_MAX, error_to_wire};
 use crate::service::peer_pool::{EPOCH_KEY, SUPERSEDED, TERM_KEY};
@@ -43,7 +44,9 @@ impl PeerService for Peers {
         request: Request<v1::ForwardWritesRequest>,
     ) -> Result<Response<v1::ForwardWritesResponse>, Status> {
         let deadline = deadline::of(request.metadata(), self.0.config.limits.request_ms_default);
-        let writes = request.into_inner().writes;
+        let request = request.into_inner();
+        self.check(request.cluster_id.as_deref(), request.to_replica_id)?;
+        let writes = request.writes;
         if writes.len() > FORWARDED_WRITES_MAX {
             let message = format!(
                 "{} writes are over the limit of {FORWARDED_WRITES_MAX} (FORWARDED_WRITES_MAX)",
@@ -88,6 +91,7 @@ impl PeerService for Peers {
         request: Request<v1::ShadowBeatsRequest>,
     ) -> Result<Response<v1::ShadowBeatsResponse>, Status> {
         let request = request.into_inner();
+        self.check(request.cluster_id.as_deref(), request.to_replica_id)?;
         let push = ShadowPush {
             fence: fence(request.term, request.leadership_epoch),
             heard_ago_ms: hosts(request.heard_ago_ms),
@@ -113,6 +117,7 @@ impl PeerService for Peers {
         request: Request<v1::GetShadowsRequest>,
     ) -> Result<Response<v1::GetShadowsResponse>, Status> {
         let request = request.into_inner();
+        self.check(request.cluster_id.as_deref(), request.to_replica_id)?;
         let asking = fence(request.term, request.leadership_epoch);
         let own_term = self.0.handle.status().term;
         let now = self.0.clock.monotonic();
@@ -137,6 +142,16 @@ impl PeerService for Peers {
 }
 
 impl Peers {
+    /// Refuses what is for another cluster or replica.
+    fn check(&self, cluster_id: Option<&str>, replica_id: Option<u64>) -> Result<(), Status> {
+        let addressee = Addressee {
+            cluster_id,
+            replica_id,
+        };
+        let config = &self.0.config;
+        addressee.check(&config.cluster_id, config.replica_id)
+    }
+
     /// Here or not at all: what was forwarded once is not forwarded again.
     async fn execute(&self, write: v1::Write, deadline: Instant) -> v1::WriteResult {
         let result = match write.kind {

@@ -26,21 +26,49 @@ pub(crate) const TERM_KEY: &str = "term";
 /// See [`TERM_KEY`].
 pub(crate) const EPOCH_KEY: &str = "epoch";
 
+/// The address of a member of the group, as the replicated membership has it.
+pub(crate) type MemberAddress = Box<dyn Fn(ReplicaId) -> Option<String> + Send + Sync>;
+
+/// Where the other replicas are.
+pub(crate) struct Addresses {
+    /// What the group has agreed on: members may have come since the configuration was written.
+    pub(crate) members: MemberAddress,
+    /// What the configuration says, for whom the group does not know yet.
+    pub(crate) configured: BTreeMap<ReplicaId, String>,
+}
+
+impl Addresses {
+    fn of(&self, replica: ReplicaId) -> Result<String, PeerError> {
+        let member = (self.members)(replica);
+        let known = member.or_else(|| self.configured.get(&replica).cloned());
+        known.ok_or_else(|| PeerError::Unreachable {
+            replica,
+            detail: "it is no member of the group, and not among the configured peers".to_owned(),
+        })
+    }
+}
+
 /// Lazily opened connections by address; they reconnect by themselves.
-#[derive(Debug)]
 pub(crate) struct PeerPool {
-    addresses: BTreeMap<ReplicaId, String>,
+    cluster_id: String,
+    addresses: Addresses,
     message_bytes_max: usize,
     channels: Mutex<BTreeMap<String, Channel>>,
 }
 
 impl PeerPool {
-    pub(crate) fn new(addresses: BTreeMap<ReplicaId, String>, message_bytes_max: usize) -> Self {
+    pub(crate) fn new(cluster_id: String, addresses: Addresses, message_bytes_max: usize) -> Self {
         Self {
+            cluster_id,
             addresses,
             message_bytes_max,
             channels: Mutex::new(BTreeMap::new()),
         }
+    }
+
+    /// The cluster to which all of them belong.
+    pub(crate) fn cluster_id(&self) -> &str {
+        &self.cluster_id
     }
 
     /// A client of the replica at an address.
@@ -73,14 +101,8 @@ impl PeerPool {
     }
 
     fn client_of(&self, replica: ReplicaId) -> Result<PeerServiceClient<Channel>, PeerError> {
-        let address = self
-            .addresses
-            .get(&replica)
-            .ok_or_else(|| PeerError::Unreachable {
-                replica,
-                detail: "its address is not among the configured peers".to_owned(),
-            })?;
-        self.client(address)
+        let address = self.addresses.of(replica)?;
+        self.client(&address)
             .map_err(|status| failure(replica, &status))
     }
 }
@@ -148,6 +170,8 @@ impl PeerLinks for GrpcPeerLinks {
                 .collect(),
             replica_id: self.own.get(),
             command_format: Some(push.command_format.into()),
+            cluster_id: Some(self.pool.cluster_id().to_owned()),
+            to_replica_id: Some(replica.get()),
         };
         async move {
             let answer = client?.shadow_beats(request).await;
@@ -168,6 +192,8 @@ impl PeerLinks for GrpcPeerLinks {
         let request = v1::GetShadowsRequest {
             leadership_epoch: asking.epoch.get(),
             term: asking.term,
+            cluster_id: Some(self.pool.cluster_id().to_owned()),
+            to_replica_id: Some(replica.get()),
         };
         async move {
             let answer = client?.get_shadows(request).await;
@@ -183,5 +209,47 @@ impl PeerLinks for GrpcPeerLinks {
                     .collect(),
             })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_proto::status::{self, WRONG_REPLICA};
+
+    use super::*;
+
+    #[test]
+    fn the_membership_knows_better_than_the_configuration() {
+        let members = |replica: ReplicaId| match replica.get() {
+            2 => Some("moved:1".to_owned()),
+            4 => Some("joined:1".to_owned()),
+            _ => None,
+        };
+        let configured = [(1, "first:1"), (2, "second:1")];
+        let addresses = Addresses {
+            members: Box::new(members),
+            configured: configured
+                .map(|(id, address)| (ReplicaId(id), address.to_owned()))
+                .into(),
+        };
+        let known = |id| addresses.of(ReplicaId(id)).ok();
+        assert_eq!(known(1).as_deref(), Some("first:1"));
+        assert_eq!(known(2).as_deref(), Some("moved:1"));
+        assert_eq!(known(4).as_deref(), Some("joined:1"));
+        let unknown = addresses.of(ReplicaId(5)).unwrap_err().to_string();
+        assert_eq!(
+            unknown,
+            "replica 5 did not answer: it is no member of the group, and not among the configured peers"
+        );
+    }
+
+    #[test]
+    fn a_replica_that_is_somebody_else_counts_as_unreachable() {
+        let refused = status::error(Code::Unavailable, WRONG_REPLICA, "this is replica 3", &[]);
+        let expected = PeerError::Unreachable {
+            replica: ReplicaId(2),
+            detail: "this is replica 3".to_owned(),
+        };
+        assert_eq!(failure(ReplicaId(2), &refused), expected);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metrics::counter;
-use muster_proto::status::{self, ErrorReport, NOT_LEADER};
+use muster_proto::status::{self, ErrorReport};
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
 use muster_raft_store::ProposeError;
@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Status};
 
 use crate::metrics::names;
+use crate::service::addressee::is_undone;
 use crate::service::context::Context;
 use crate::service::local_write;
 
@@ -50,7 +51,7 @@ async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<O
             Some(leader) if leader.id != context.config.replica_id.get() => {
                 context
                     .forwarder
-                    .forward(leader.address.clone(), write.clone(), deadline)
+                    .forward(leader.clone(), write.clone(), deadline)
                     .await
             }
             _ => Err(status::not_leader(None)),
@@ -102,7 +103,7 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
         | Kind::ResetBreaker(_) => true,
         Kind::TransferLeader(_) | Kind::InjectFault(_) => false,
     };
-    has_request_id || ErrorReport::of(status).reason == NOT_LEADER
+    has_request_id || is_undone(&ErrorReport::of(status).reason)
 }
 
 /// A proposal's failure as the caller sees it.

@@ -4,9 +4,13 @@ use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
 use muster_proto::v1::cluster_service_client::ClusterServiceClient;
 use muster_proto::v1::job_service_client::JobServiceClient;
+use muster_proto::v1::peer_service_client::PeerServiceClient;
 use muster_proto::v1::watch_service_client::WatchServiceClient;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 /// A client of one replica.
 #[derive(Clone)]
@@ -28,6 +32,19 @@ impl Client {
 
     pub(crate) fn admin(&self) -> AdminServiceClient<Channel> {
         AdminServiceClient::new(self.channel.clone())
+    }
+
+    pub(crate) fn peer(&self) -> PeerServiceClient<Channel> {
+        PeerServiceClient::new(self.channel.clone())
+    }
+
+    /// Whether the replica says that it serves; none if it does not answer.
+    pub(crate) async fn is_serving(&self) -> Option<bool> {
+        let request = HealthCheckRequest {
+            service: String::new(),
+        };
+        let answer = HealthClient::new(self.channel.clone()).check(request).await;
+        Some(answer.ok()?.into_inner().status() == ServingStatus::Serving)
     }
 
     pub(crate) fn cluster(&self) -> ClusterServiceClient<Channel> {

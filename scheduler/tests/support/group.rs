@@ -121,6 +121,17 @@ impl Group {
         running.runtime.shutdown_background();
     }
 
+    /// Starts a killed replica again where it was, with an empty data directory.
+    pub(crate) async fn start_emptied(&mut self, id: u64) {
+        let config = self.nodes[&id].config.clone();
+        let listener = eventually("the address is free", async || {
+            TcpListener::bind(config.listen).await.ok()
+        })
+        .await;
+        let node = Node::start(id, &config.peers, listener);
+        self.nodes.insert(id, node);
+    }
+
     /// Stops a replica gracefully and waits for its end.
     pub(crate) async fn stop(&mut self, id: u64) -> Result<(), muster_scheduler::Error> {
         let running = self
