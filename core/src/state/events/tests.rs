@@ -1,3 +1,5 @@
+//! What is dropped of events, what that answers, and that a restored log goes on as the others do.
+
 use std::collections::BTreeMap;
 
 use super::*;
