@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// How long the service may take to listen: it opens its storage first.
@@ -20,6 +21,9 @@ const PROGRAMS: [&str; 14] = [
     "sh", "env", "sleep", "cat", "dd", "echo", "id", "df", "kill", "touch", "stty", "pwd", "ls",
     "tr",
 ];
+
+/// Whether podman can run containers here; the same for all tests.
+static PROBED: OnceLock<Result<(), String>> = OnceLock::new();
 
 /// A running service of podman.
 pub(crate) struct Podman {
@@ -64,6 +68,7 @@ impl Podman {
         };
         write("containers.conf", &configuration)?;
         podman.import(&busybox)?;
+        PROBED.get_or_init(|| podman.probe()).clone()?;
         podman.serve()?;
         Ok(podman)
     }
@@ -134,6 +139,23 @@ impl Podman {
             .current_dir(&self.home)
             .stdin(Stdio::null());
         command
+    }
+
+    /// Runs a container as plainly as podman can: where that fails, nothing of ours is to blame.
+    fn probe(&self) -> Result<(), String> {
+        let words = [
+            "run",
+            "--rm",
+            "--network=host",
+            "--log-driver=none",
+            "--ulimit=nofile=1024:4096",
+            "--ulimit=nproc=1024:4096",
+            IMAGE,
+            "sh",
+            "-c",
+            "exit 0",
+        ];
+        self.run(&words).map(|_| ())
     }
 
     /// Makes the image of a tree with busybox in it.

@@ -53,10 +53,17 @@ async fn what_a_task_says_from_its_shell_is_shown() {
     assert!(saved["save_ms"].as_u64().unwrap() >= 200, "{saved}");
     assert!(saved["path"].as_str().unwrap().ends_with("/step_5"));
     let epoch = &unit["attempt"]["epoch"];
-    let lines = printed(&client, job, 2).await;
+    // The first attempt hears what the leader would tell the next one.
+    let interval_ms = unit["checkpoint_interval_ms"].as_u64().unwrap();
+    let interval_s = interval_ms.div_ceil(1_000);
+    let lines = printed(&client, job, 3).await;
     assert_eq!(
         lines,
-        [format!("MUSTER_EPOCH={epoch}"), "refused 1".to_owned()]
+        [
+            format!("had better save again after {interval_s} seconds"),
+            format!("MUSTER_EPOCH={epoch}"),
+            "refused 1".to_owned()
+        ]
     );
 }
 
