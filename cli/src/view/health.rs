@@ -268,7 +268,8 @@ impl RulesEffectView {
         } else {
             "are in force"
         };
-        let since = { self.findings_since.as_ref() }.map_or_else(String::new, |at| format!(" (since {at})"));
+        let since = { self.findings_since.as_ref() }
+            .map_or_else(String::new, |at| format!(" (since {at})"));
         let mut text = format!(
             "{} {done}; on the last {}{since}: {} blocks more, {} fewer, {} as before\n",
             counted(self.rules, "rule"),

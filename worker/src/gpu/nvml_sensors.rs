@@ -22,8 +22,8 @@ use nvml_wrapper::{Device, Nvml};
 
 use super::GpuError;
 use super::sensors::{GpuReadings, GpuSensors};
-use crate::health::{POWER_BRAKE_RULE, RECOVERY_RULES};
 use crate::health::rates::{Rate, permille};
+use crate::health::{POWER_BRAKE_RULE, RECOVERY_RULES};
 
 /// Rows remapped for errors that were corrected; rows remapped for others; whether some wait; whether it failed.
 const REMAP_FIELDS: [u32; 4] = [142, 143, 144, 145];

@@ -23,9 +23,9 @@ use muster_core::reactor::{Contact, Input, Reactor};
 use muster_core::spec::JobSpec;
 use muster_core::state::DRIVER_LABEL;
 use muster_core::testing::{self, Cluster};
-use muster_core::topology::{CellPlace, Topology};
 use muster_core::time::{MonotonicMs, TimeMs};
 use muster_core::timings::Timings;
+use muster_core::topology::{CellPlace, Topology};
 use muster_supervisor::clock::LeaseClock;
 use tokio::sync::{mpsc, watch};
 
