@@ -578,6 +578,8 @@ impl World {
         while self.cluster.now < end {
             let wake = self.wake_at.map(|at| self.began.after(at.0));
             let works = self.working.values().map(|(due, _)| *due);
+            // What hangs never ends: nobody waits for it.
+            let works = works.filter(|_| self.outcome != Outcome::Hangs);
             let dates = [self.next_beat, self.next_poll, end].into_iter();
             let dates = dates.chain(wake).chain(works);
             let soonest = self.cluster.now.after(1);
