@@ -83,6 +83,7 @@ impl Book {
                 what,
                 evidence: evidence.clone(),
                 since: incident.since,
+                restart: None,
             });
             let component = Component::Host(*host);
             effects.extend(held.and_then(|held| self.keep_off(&component, held)));
