@@ -9,7 +9,7 @@ use muster_proto::v1::{Consistency, HostHealth, JobPhase};
 use support::{
     FakeWorker, Group, PRINTED_BYTES, TIMINGS, WorkerOptions, eventually, gang, job, printed_at,
 };
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 use tonic::Code;
 
 const REQUEST: &str = "5f0c8a4e-97f3-4b6a-9a51-0d5f0f6f2a11";

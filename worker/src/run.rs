@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
@@ -21,13 +22,13 @@ use crate::driver::{Driver, Executor, Health};
 use crate::error::Error;
 use crate::exec::Execs;
 use crate::gpu::{
-    FaultMemory, GpuBackend, GpuError, GpuMonitor, GpuSensors, GpuUse, HandOver, HelpedBackend,
-    HelperProgram, SimulatedBackend, Timeline,
+    FaultMemory, GpuBackend, GpuError, GpuMemory, GpuMonitor, GpuSensors, GpuUse, HandOver,
+    HelpedBackend, HelperProgram, SimulatedBackend, Timeline,
 };
 use crate::gpu_occupancy::GpuOccupancy;
 use crate::health;
 use crate::identity::{DataDirectory, Machine};
-use crate::inbox::inbox;
+use crate::inbox::{Outbox, inbox};
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
 use crate::metrics;
@@ -61,22 +62,19 @@ pub async fn run(
     let machine = Machine::inspect().map_err(system("inspecting the machine"))?;
     let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
     let data = take_data(&config, &machine)?;
-    let faults = FaultMemory::open(data.gpu_faults(), &machine.boot_id);
     let watchdog = Watchdog::of_this_process();
     let gpus = open_gpus(&config.gpus, &name, watchdog.as_ref()).await?;
     let addresses = gpus.pci_addresses();
     let learnt = topology::learn(&config.topology, gpus.inventory(), &addresses);
     let hardware = hardware(&config, &*gpus, &addresses)?;
     let (memory, sensors) = (gpus.memory(), gpus.sensors());
-    let monitor = GpuMonitor::start(gpus, faults)?;
+    let monitor = GpuMonitor::start(gpus, FaultMemory::open(data.gpu_faults(), &machine.boot_id))?;
     let host = registration(&config, &data, machine, (monitor.inventory(), learnt));
-    let stop = CancellationToken::new();
+    let (stop, clock) = (CancellationToken::new(), LeaseClock::start());
     let (outbox, incoming) = inbox();
-    let clock = LeaseClock::start();
     let engines = watch_engine(&config, &data, &stop).await;
-    let patience = Duration::from_millis(config.gpu_memory_wait_ms);
     let uses = GpuUse::default();
-    let hand_over = HandOver::new(memory, patience, (outbox.clone(), uses.clone()));
+    let hand_over = hand_over(&config, memory, (&outbox, &uses));
     let settings = runner_config((&config, &data), hardware, engines.clone())?;
     let runner = Runner::new(settings, hand_over, clock, outbox.clone());
     let (journal, records) = Journal::open(&data.journal())?;
@@ -124,6 +122,16 @@ pub async fn run(
     stop.cancel();
     task_place::leave(&data);
     outcome
+}
+
+/// Gives GPUs to tasks once the ones before have given their memory back, and remembers what they held.
+fn hand_over(
+    config: &WorkerConfig,
+    memory: Arc<dyn GpuMemory>,
+    (outbox, uses): (&Outbox, &GpuUse),
+) -> HandOver {
+    let patience = Duration::from_millis(config.gpu_memory_wait_ms);
+    HandOver::new(memory, patience, (outbox.clone(), uses.clone()))
 }
 
 /// What tasks are bound to and kept from.

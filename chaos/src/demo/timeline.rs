@@ -141,27 +141,7 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)
                 format!("{gpu} on {host_name} is out of placement ({signal})"),
             ),
         },
-        EventKind::HealthChanged {
-            component,
-            host_name,
-            from,
-            to,
-            rule,
-            ..
-        } => {
-            let place = match component {
-                Component::Host(_) => host_name.clone(),
-                part => format!("{part} on {host_name}"),
-            };
-            match (from.accepts_work(), to.accepts_work()) {
-                (true, false) => (
-                    Voice::Recovery,
-                    format!("{place} is out of placement (rule {rule})"),
-                ),
-                (false, true) => (Voice::Recovery, format!("{place} takes work again")),
-                _ => return None,
-            }
-        }
+        EventKind::HealthChanged { .. } => return describe_health(kind),
         EventKind::Blocked { target, block } => (
             Voice::Recovery,
             format!(
@@ -181,6 +161,31 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)
         _ => return None,
     };
     Some(line)
+}
+
+/// What a decision about health says, if it takes something out of placement or lets it back in.
+fn describe_health(kind: &EventKind) -> Option<(Voice, String)> {
+    let EventKind::HealthChanged {
+        component,
+        host_name,
+        from,
+        to,
+        rule,
+        ..
+    } = kind
+    else {
+        return None;
+    };
+    let place = match component {
+        Component::Host(_) => host_name.clone(),
+        part => format!("{part} on {host_name}"),
+    };
+    let text = match (from.accepts_work(), to.accepts_work()) {
+        (true, false) => format!("{place} is out of placement (rule {rule})"),
+        (false, true) => format!("{place} takes work again"),
+        _ => return None,
+    };
+    Some((Voice::Recovery, text))
 }
 
 fn describe_training(kind: &EventKind) -> Option<String> {

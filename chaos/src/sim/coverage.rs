@@ -229,7 +229,11 @@ impl Preemptions {
         match kind {
             EventKind::AttemptStopping {
                 epoch,
-                reason: StopReason::Preempted,
+                cause:
+                    StopCause {
+                        reason: StopReason::Preempted,
+                        ..
+                    },
                 ..
             } => {
                 coverage.reached(Situation::Preempted);

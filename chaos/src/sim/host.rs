@@ -3,6 +3,7 @@
 //! Two nodes: the agent's, which is killed alone when only the agent dies, and the host's own, on which
 //! the supervisors live.
 
+mod beats;
 mod driver;
 
 use std::collections::BTreeMap;

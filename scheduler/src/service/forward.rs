@@ -204,6 +204,7 @@ pub(crate) fn error_to_wire(status: &Status) -> v1::WriteError {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use muster_core::ids::ReplicaId;
     use muster_proto::status::{ErrorReport, FOREIGN_CLUSTER};

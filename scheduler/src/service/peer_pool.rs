@@ -213,6 +213,7 @@ impl PeerLinks for GrpcPeerLinks {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use muster_proto::status::{self, WRONG_REPLICA};
 

@@ -131,11 +131,11 @@ fn errors(device: &Device<'static>) -> [(&'static str, Option<f64>); 10] {
     [
         (
             "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
-            total(single.clone(), EccCounter::Volatile),
+            total(single, EccCounter::Volatile),
         ),
         (
             "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
-            total(double.clone(), EccCounter::Volatile),
+            total(double, EccCounter::Volatile),
         ),
         (
             "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL",
@@ -171,7 +171,7 @@ fn link_errors(device: &Device<'static>, counter: ErrorCounter) -> Option<f64> {
         if wrapper.is_active().is_err() {
             break;
         }
-        if let Ok(errors) = wrapper.error_counter(counter.clone()) {
+        if let Ok(errors) = wrapper.error_counter(counter) {
             sum = Some(sum.unwrap_or(0u64).saturating_add(errors));
         }
     }

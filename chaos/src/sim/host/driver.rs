@@ -12,11 +12,11 @@ use muster_core::health::rules::DeviceAction;
 use muster_core::health::{Component, Finding, Severity};
 use muster_core::ids::GpuUuid;
 use muster_core::time::{MonotonicMs, TimeMs};
-use muster_core::timings::Timings;
 use muster_scheduler::leader::{CloseReason, ToWorker};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::beats::Beats;
 use super::{AgentLink, SimHost, lock};
 use crate::check::Owner;
 use crate::sim::clock::SimClock;
@@ -50,43 +50,6 @@ pub(super) struct AgentDriver {
     next_replica: usize,
     /// The last orders, oldest first.
     old_orders: VecDeque<DesiredState>,
-}
-
-/// The beats of one stream.
-struct Beats {
-    sequence: u64,
-    /// When the leader answered last; the welcome counts.
-    answered: Instant,
-    period_ms: u64,
-    next: Instant,
-}
-
-impl Beats {
-    fn new(timings: Timings) -> Self {
-        let now = Instant::now();
-        Self {
-            sequence: 0,
-            answered: now,
-            period_ms: timings.beat_ms,
-            next: now,
-        }
-    }
-
-    /// The leader answered, and says how often it wants to hear; as the real worker obeys it.
-    fn answered(&mut self, period_ms: Option<u64>, timings: Timings) {
-        self.answered = Instant::now();
-        self.period_ms = period_ms.unwrap_or(timings.beat_ms);
-        self.next = { self.next }.min(self.answered + Duration::from_millis(self.period_ms));
-    }
-
-    fn is_unanswered(&self, timings: Timings) -> bool {
-        let patience_ms = timings.patience_ms(self.period_ms);
-        self.answered.elapsed() > Duration::from_millis(patience_ms)
-    }
-
-    fn sent(&mut self) {
-        self.next = Instant::now() + Duration::from_millis(self.period_ms);
-    }
 }
 
 /// Why a stream is over.

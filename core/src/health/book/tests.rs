@@ -599,7 +599,11 @@ fn a_fabric_that_fails_takes_gpus_out_and_strikes_none() {
         }
     }
     // Nor do they make lemons of their hosts.
-    assert!(site.book.lemons(TimeMs(20_000), &Excludes::new()).is_empty());
+    assert!(
+        site.book
+            .lemons(TimeMs(20_000), &Excludes::new())
+            .is_empty()
+    );
     // Once it is over, what breaks is a strike again.
     site.book.tick(TimeMs(200 * SECOND_MS));
     site.reading("nvlink_down", gpu(10, 2), Severity::Fatal, 201 * SECOND_MS);
@@ -682,7 +686,11 @@ fn a_host_that_takes_many_tasks_with_it_has_failed_once_and_in_an_incident_never
     }
     ends(&mut site, HOUR_MS + 30 * SECOND_MS);
     assert_eq!(single(&site, HOUR_MS + MINUTE_MS), 2_000);
-    assert!(site.book.lemons(TimeMs(2 * HOUR_MS), &Excludes::new()).is_empty());
+    assert!(
+        site.book
+            .lemons(TimeMs(2 * HOUR_MS), &Excludes::new())
+            .is_empty()
+    );
 }
 
 #[test]
