@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_core::command::{Command, HostHealth};
 use muster_core::event::{Event, EventKind};
 use muster_core::ids::{HostId, Revision};
-use muster_core::state::{EventLog, State};
+use muster_core::state::{EventLog, Losses, State};
 use muster_core::time::TimeMs;
 
 use super::LEADER;
@@ -27,7 +27,11 @@ pub(crate) fn state() -> State {
     let host = parts.hosts.first_mut().expect("the sample has hosts");
     host.health = HostHealth::Lost;
     host.one_way = true;
-    parts.events = EventLog::restore(Revision(39), vec![(Revision(40), event())]);
+    parts.events = EventLog::restore(
+        Revision(39),
+        Losses::default(),
+        vec![(Revision(40), event())],
+    );
     State::restore(parts)
 }
 
