@@ -9,8 +9,8 @@ mod place;
 
 pub(crate) use effects::limits_of;
 pub(super) use place::Place;
-pub(crate) use place::is_idle_component;
 use place::groups_of;
+pub(crate) use place::is_idle_component;
 
 use std::sync::Arc;
 

@@ -6,10 +6,10 @@ use super::propose::Wish;
 use super::{Book, Effect, FINDINGS_KEPT_MAX, Place};
 use crate::health::component::{Actor, Change, Condition, Event, Held, Phase};
 use crate::health::evaluate::{Escalation, XidSeen};
+use crate::health::guard_rails::Incident;
 use crate::health::rules::{
     Blame, Clears, DeviceAction, Mode, Rule, RuleSet, TaskAction, XidPolicy, XidSeverity,
 };
-use crate::health::guard_rails::Incident;
 use crate::health::{Action, Component, Finding, Hold, MINUTE_MS, Scope, Severity, Weight};
 use crate::ids::HostId;
 use crate::time::TimeMs;

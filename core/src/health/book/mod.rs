@@ -29,8 +29,8 @@ use crate::ids::{HostId, JobId};
 use crate::time::TimeMs;
 
 pub use self::parts::Part;
-pub use self::racks::Rack;
 pub use self::past::{BadEnd, ENDS_KEPT_MAX, PROGRAMS_KEPT_MAX, Program, RanWell};
+pub use self::racks::Rack;
 pub use self::work::{Due, Order, WorkRefused, WorkStep};
 
 /// Findings that are kept for dry runs and for people, newest last.
@@ -189,7 +189,9 @@ impl Book {
 
     /// Rules about racks, and hosts of which they hold.
     pub fn of_racks(&self) -> impl Iterator<Item = (&str, HostId)> {
-        self.of_racks.iter().map(|(rule, host)| (rule.as_str(), *host))
+        self.of_racks
+            .iter()
+            .map(|(rule, host)| (rule.as_str(), *host))
     }
 
     /// Up to where a worker's findings were heard, to acknowledge.

@@ -114,12 +114,7 @@ impl Book {
     }
 
     /// Puts a block, and says what follows.
-    fn put(
-        &mut self,
-        wish: &Wish<'_>,
-        admitted: &Admitted<'_>,
-        place: &Place<'_>,
-    ) -> Vec<Effect> {
+    fn put(&mut self, wish: &Wish<'_>, admitted: &Admitted<'_>, place: &Place<'_>) -> Vec<Effect> {
         let target = admitted.target;
         let change = wish.change(admitted.event, !admitted.is_excused);
         let mut effects = self.change(target, change);

@@ -71,7 +71,11 @@ impl Book {
             let alerts = actions.contains(&Action::Alert);
             let of_rack = Component::Rack(rack.name.to_owned());
             let alert = alerts.then(|| Effect::Alert(of_rack, evidence.clone()));
-            effects.extend([Effect::Incident(incident.clone())].into_iter().chain(alert));
+            effects.extend(
+                [Effect::Incident(incident.clone())]
+                    .into_iter()
+                    .chain(alert),
+            );
         }
         for host in rack.hosts {
             let held = what.map(|what| Held {
