@@ -55,10 +55,12 @@ impl Book {
     /// Nothing new is placed in the rack, if the rule says so; people are told when it begins.
     fn rack_struck(&mut self, rule: &Rule, incident: Incident, rack: Rack<'_>) -> Vec<Effect> {
         let actions = &rule.fatal.actions;
-        let what = match () {
-            () if actions.contains(&Action::NoNewTask) => Some(Hold::Everything),
-            () if actions.contains(&Action::NoGang) => Some(Hold::Gangs),
-            () => None,
+        let what = if actions.contains(&Action::NoNewTask) {
+            Some(Hold::Everything)
+        } else if actions.contains(&Action::NoGang) {
+            Some(Hold::Gangs)
+        } else {
+            None
         };
         let is_known = rack.hosts.iter().any(|host| {
             let condition = self.condition(&Component::Host(*host));

@@ -695,6 +695,7 @@ fn a_host_that_takes_many_tasks_with_it_has_failed_once_and_in_an_incident_never
 
 #[test]
 fn a_rack_is_braked_once_two_of_its_hosts_are() {
+    use Severity::{Degraded, Healthy};
     let mut site = Site::new();
     let hosts: Vec<HostId> = (10..13).map(HostId).collect();
     let rules = site.rules.clone();
@@ -707,7 +708,6 @@ fn a_rack_is_braked_once_two_of_its_hosts_are() {
         };
         told(&site.book.sum_up(rule, (HostId(of), &told_of), rack))
     };
-    use Severity::{Degraded, Healthy};
     assert_eq!(say(10, Degraded, 0), "");
     assert_eq!(
         say(11, Degraded, 1),
