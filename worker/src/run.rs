@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
@@ -20,13 +21,13 @@ use crate::driver::{Driver, Executor, Health};
 use crate::error::Error;
 use crate::exec::Execs;
 use crate::gpu::{
-    FaultMemory, GpuBackend, GpuError, GpuMonitor, GpuSensors, HandOver, HelpedBackend,
+    FaultMemory, GpuBackend, GpuError, GpuMemory, GpuMonitor, GpuSensors, HandOver, HelpedBackend,
     HelperProgram, SimulatedBackend, Timeline,
 };
 use crate::gpu_use::GpuUse;
 use crate::health;
 use crate::identity::{DataDirectory, Machine};
-use crate::inbox::inbox;
+use crate::inbox::{Outbox, inbox};
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
 use crate::metrics;
@@ -73,8 +74,7 @@ pub async fn run(
     let (outbox, incoming) = inbox();
     let clock = LeaseClock::start();
     let engines = watch_engine(&config, &data, &stop).await;
-    let patience = Duration::from_millis(config.gpu_memory_wait_ms);
-    let hand_over = HandOver::new(memory, patience, outbox.clone());
+    let hand_over = hand_over(&config, memory, outbox.clone());
     let settings = runner_config((&config, &data), hardware, engines.clone())?;
     let runner = Runner::new(settings, hand_over, clock, outbox.clone());
     let (journal, records) = Journal::open(&data.journal())?;
@@ -121,6 +121,12 @@ pub async fn run(
     stop.cancel();
     task_place::leave(&data);
     outcome
+}
+
+/// Waits for GPUs to be free before they are handed on.
+fn hand_over(config: &WorkerConfig, memory: Arc<dyn GpuMemory>, outbox: Outbox) -> HandOver {
+    let patience = Duration::from_millis(config.gpu_memory_wait_ms);
+    HandOver::new(memory, patience, outbox)
 }
 
 /// What tasks are bound to and kept from.
