@@ -93,7 +93,7 @@ impl GpuSeries {
         let known = [
             ("gpu", Some(gpu.index.to_string())),
             ("UUID", Some(gpu.uuid.to_string())),
-            ("pci_bus_id", address.map(|it| it.as_the_driver_writes_it())),
+            ("pci_bus_id", address.map(|it| it.to_driver_form())),
             ("device", Some(format!("nvidia{}", gpu.index))),
             ("modelName", Some(gpu.model.clone())),
             // The exporter has written it in both ways.

@@ -47,7 +47,7 @@ impl FromStr for PciAddress {
 impl PciAddress {
     /// As NVIDIA's tools write it: `00000000:17:00.0`.
     #[must_use]
-    pub fn as_the_driver_writes_it(&self) -> String {
+    pub fn to_driver_form(self) -> String {
         let Self {
             domain,
             bus,
