@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
@@ -20,12 +21,12 @@ use crate::driver::{Driver, Executor, Health};
 use crate::error::Error;
 use crate::exec::Execs;
 use crate::gpu::{
-    FaultMemory, GpuBackend, GpuError, GpuMonitor, GpuSensors, GpuUse, HandOver, HelpedBackend,
-    HelperProgram, SimulatedBackend, Timeline,
+    FaultMemory, GpuBackend, GpuError, GpuMemory, GpuMonitor, GpuSensors, GpuUse, HandOver,
+    HelpedBackend, HelperProgram, SimulatedBackend, Timeline,
 };
 use crate::health;
 use crate::identity::{DataDirectory, Machine};
-use crate::inbox::inbox;
+use crate::inbox::{Outbox, inbox};
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
 use crate::metrics;
@@ -72,15 +73,13 @@ pub async fn run(
     let (outbox, incoming) = inbox();
     let clock = LeaseClock::start();
     let engines = watch_engine(&config, &data, &stop).await;
-    let patience = Duration::from_millis(config.gpu_memory_wait_ms);
-    let uses = GpuUse::default();
-    let hand_over = HandOver::new(memory, patience, (outbox.clone(), uses.clone()));
+    let (hand_over, uses) = hand_over(&config, memory, outbox.clone());
     let settings = runner_config((&config, &data), hardware, engines.clone())?;
     let runner = Runner::new(settings, hand_over, clock, outbox.clone());
     let (journal, records) = Journal::open(&data.journal())?;
     let (agent, actions, late) = recover(&runner, &data, records).await?;
-    let place = place(&data, &host, clock, &config);
     let watched = gpus_to_watch(&monitor, addresses, sensors, uses.clone());
+    let place = place(&data, &host, clock, &config);
     let desk = health::start(&config.health, place, watched, outbox.clone(), &stop);
     let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
     let (newest, accepted) = watch::channel(agent.leader());
@@ -121,6 +120,21 @@ pub async fn run(
     stop.cancel();
     task_place::leave(&data);
     outcome
+}
+
+/// Who waits for the memory of GPUs that go from one task to the next, as long as the settings say; and what is remembered of
+/// them then.
+fn hand_over(
+    config: &WorkerConfig,
+    memory: Arc<dyn GpuMemory>,
+    outbox: Outbox,
+) -> (HandOver, GpuUse) {
+    let (patience, uses) = (
+        Duration::from_millis(config.gpu_memory_wait_ms),
+        GpuUse::default(),
+    );
+    let hand_over = HandOver::new(memory, patience, (outbox, uses.clone()));
+    (hand_over, uses)
 }
 
 /// What tasks are bound to and kept from.

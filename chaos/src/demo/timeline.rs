@@ -6,6 +6,7 @@ use anstyle::{AnsiColor, Style};
 use muster_core::command::{BlockTarget, GpuHealth, HostHealth};
 use muster_core::event::{Event, EventKind};
 use muster_core::health::Component;
+use muster_core::health::component::Phase;
 use muster_core::ids::JobId;
 use tokio::time::Instant;
 
@@ -108,6 +109,15 @@ impl Timeline {
     }
 }
 
+/// Whether a place takes work from now on, or none any more, by a rule; nothing if that is as it was.
+fn describe_placement(place: &str, (from, to): (Phase, Phase), rule: &str) -> Option<String> {
+    match (from.accepts_work(), to.accepts_work()) {
+        (true, false) => Some(format!("{place} is out of placement (rule {rule})")),
+        (false, true) => Some(format!("{place} takes work again")),
+        _ => None,
+    }
+}
+
 /// What an event says to people, if it is worth a line.
 fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)> {
     let line = match kind {
@@ -153,14 +163,8 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)
                 Component::Host(_) => host_name.clone(),
                 part => format!("{part} on {host_name}"),
             };
-            match (from.accepts_work(), to.accepts_work()) {
-                (true, false) => (
-                    Voice::Recovery,
-                    format!("{place} is out of placement (rule {rule})"),
-                ),
-                (false, true) => (Voice::Recovery, format!("{place} takes work again")),
-                _ => return None,
-            }
+            return describe_placement(&place, (*from, *to), rule)
+                .map(|text| (Voice::Recovery, text));
         }
         EventKind::Blocked { target, block } => (
             Voice::Recovery,
