@@ -73,14 +73,13 @@ pub async fn run(
     let (stop, clock) = (CancellationToken::new(), LeaseClock::start());
     let (outbox, incoming) = inbox();
     let engines = watch_engine(&config, &data, &stop).await;
-    let uses = GpuUse::default();
-    let hand_over = hand_over(&config, memory, (&outbox, &uses));
+    let (hand_over, uses) = hand_over(&config, memory, outbox.clone());
     let settings = runner_config((&config, &data), hardware, engines.clone())?;
     let runner = Runner::new(settings, hand_over, clock, outbox.clone());
     let (journal, records) = Journal::open(&data.journal())?;
     let (agent, actions, late) = recover(&runner, &data, records).await?;
-    let place = place(&data, &host, clock, &config);
     let watched = gpus_to_watch(&monitor, addresses, sensors, uses.clone());
+    let place = place(&data, &host, clock, &config);
     let desk = health::start(&config.health, place, watched, outbox.clone(), &stop);
     let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
     let (newest, accepted) = watch::channel(agent.leader());
@@ -124,14 +123,19 @@ pub async fn run(
     outcome
 }
 
-/// Gives GPUs to tasks once the ones before have given their memory back, and remembers what they held.
+/// Who waits for the memory of GPUs that go from one task to the next, as long as the settings say; and what is remembered of
+/// them then.
 fn hand_over(
     config: &WorkerConfig,
     memory: Arc<dyn GpuMemory>,
-    (outbox, uses): (&Outbox, &GpuUse),
-) -> HandOver {
-    let patience = Duration::from_millis(config.gpu_memory_wait_ms);
-    HandOver::new(memory, patience, (outbox.clone(), uses.clone()))
+    outbox: Outbox,
+) -> (HandOver, GpuUse) {
+    let (patience, uses) = (
+        Duration::from_millis(config.gpu_memory_wait_ms),
+        GpuUse::default(),
+    );
+    let hand_over = HandOver::new(memory, patience, (outbox, uses.clone()));
+    (hand_over, uses)
 }
 
 /// What tasks are bound to and kept from.

@@ -6,6 +6,7 @@ use anstyle::{AnsiColor, Style};
 use muster_core::command::{BlockTarget, GpuHealth, HostHealth};
 use muster_core::event::{Event, EventKind};
 use muster_core::health::Component;
+use muster_core::health::component::Phase;
 use muster_core::ids::JobId;
 use tokio::time::Instant;
 
@@ -108,6 +109,15 @@ impl Timeline {
     }
 }
 
+/// Whether a place takes work from now on, or none any more, by a rule; nothing if that is as it was.
+fn describe_placement(place: &str, (from, to): (Phase, Phase), rule: &str) -> Option<String> {
+    match (from.accepts_work(), to.accepts_work()) {
+        (true, false) => Some(format!("{place} is out of placement (rule {rule})")),
+        (false, true) => Some(format!("{place} takes work again")),
+        _ => None,
+    }
+}
+
 /// What an event says to people, if it is worth a line.
 fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)> {
     let line = match kind {
@@ -141,7 +151,21 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)
                 format!("{gpu} on {host_name} is out of placement ({signal})"),
             ),
         },
-        EventKind::HealthChanged { .. } => return describe_health(kind),
+        EventKind::HealthChanged {
+            component,
+            host_name,
+            from,
+            to,
+            rule,
+            ..
+        } => {
+            let place = match component {
+                Component::Host(_) => host_name.clone(),
+                part => format!("{part} on {host_name}"),
+            };
+            return describe_placement(&place, (*from, *to), rule)
+                .map(|text| (Voice::Recovery, text));
+        }
         EventKind::Blocked { target, block } => (
             Voice::Recovery,
             format!(
@@ -161,31 +185,6 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)
         _ => return None,
     };
     Some(line)
-}
-
-/// What a decision about health says, if it takes something out of placement or lets it back in.
-fn describe_health(kind: &EventKind) -> Option<(Voice, String)> {
-    let EventKind::HealthChanged {
-        component,
-        host_name,
-        from,
-        to,
-        rule,
-        ..
-    } = kind
-    else {
-        return None;
-    };
-    let place = match component {
-        Component::Host(_) => host_name.clone(),
-        part => format!("{part} on {host_name}"),
-    };
-    let text = match (from.accepts_work(), to.accepts_work()) {
-        (true, false) => format!("{place} is out of placement (rule {rule})"),
-        (false, true) => format!("{place} takes work again"),
-        _ => return None,
-    };
-    Some((Voice::Recovery, text))
 }
 
 fn describe_training(kind: &EventKind) -> Option<String> {
