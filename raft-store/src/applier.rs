@@ -12,10 +12,11 @@ use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::{OptionalSend, Snapshot};
 
 use tokio::time::Instant;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::hash_ledger::HashLedger;
 use crate::shared::{Applied, SharedState};
-use crate::sim::{Runtime, detach};
+use crate::sim::{AppliedEntry, Observer, Runtime, detach};
 use crate::snapshot::{SnapshotFile, SnapshotStore};
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::telemetry;
@@ -28,6 +29,8 @@ pub(crate) struct ApplierParts<M> {
     pub(crate) ledger: Arc<HashLedger>,
     /// Bytes of commands applied since the last snapshot was begun.
     pub(crate) bytes_since_snapshot: Arc<AtomicU64>,
+    /// Who looks on, in a simulation.
+    pub(crate) observer: Option<Arc<dyn Observer<M>>>,
 }
 
 impl<M> Clone for ApplierParts<M> {
@@ -37,6 +40,7 @@ impl<M> Clone for ApplierParts<M> {
             snapshots: Arc::clone(&self.snapshots),
             ledger: Arc::clone(&self.ledger),
             bytes_since_snapshot: Arc::clone(&self.bytes_since_snapshot),
+            observer: self.observer.clone(),
         }
     }
 }
@@ -84,6 +88,26 @@ impl<M: StateMachine, R: Runtime> Applier<M, R> {
             }
         }
         Outcomes(outcomes)
+    }
+
+    /// Shows an entry that was applied to whoever looks on.
+    fn show(&self, entry: &Entry<M>, outcomes: &Outcomes<M>) {
+        let Some(observer) = &self.parts.observer else {
+            return;
+        };
+        let commands = match &entry.payload {
+            EntryPayload::Normal(batch) => batch.commands(),
+            EntryPayload::Blank | EntryPayload::Membership(_) => &[],
+        };
+        observer.applied(&AppliedEntry {
+            index: entry.log_id.index,
+            term: entry.log_id.leader_id.term,
+            leader: entry.log_id.leader_id.node_id,
+            digest: digest_of(entry),
+            commands,
+            outcomes: &outcomes.0,
+            state: &self.parts.shared.read().state,
+        });
     }
 
     /// Hashes the state after an index that is due, on a clone and off the apply path.
@@ -136,6 +160,7 @@ impl<M: StateMachine, R: Runtime> RaftStateMachine<Types<M, R>> for Applier<M, R
             let (entry, responder) = item?;
             let outcomes = self.apply_entry(&entry);
             commands += outcomes.0.len();
+            self.show(&entry, &outcomes);
             if let Some(responder) = responder {
                 responder.send(outcomes);
             }
@@ -172,6 +197,9 @@ impl<M: StateMachine, R: Runtime> RaftStateMachine<Types<M, R>> for Applier<M, R
             .parts
             .shared
             .update(|current| std::mem::replace(current, applied));
+        if let (Some(observer), Some(last)) = (&self.parts.observer, &meta.last_log_id) {
+            observer.installed(last.index, &self.parts.shared.read().state);
+        }
         drop_elsewhere::<R, _>(old);
         Ok(())
     }
@@ -215,6 +243,15 @@ impl<M: StateMachine, R: Runtime> RaftSnapshotBuilder<Types<M, R>> for Builder<M
         // The clone is dropped over there too: releasing 100k entries takes up to 160 ms.
         let (meta, snapshot) = R::spawn_blocking(move || snapshots.write(&applied)).await??;
         Ok(Snapshot { meta, snapshot })
+    }
+}
+
+/// Hash of what an entry carries.
+fn digest_of<M: StateMachine>(entry: &Entry<M>) -> u64 {
+    match &entry.payload {
+        EntryPayload::Blank => xxh3_64(b"blank"),
+        EntryPayload::Normal(batch) => xxh3_64(batch.encoded()),
+        EntryPayload::Membership(membership) => xxh3_64(format!("{membership:?}").as_bytes()),
     }
 }
 

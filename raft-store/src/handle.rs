@@ -19,7 +19,7 @@ use crate::open;
 use crate::peer::Peer;
 use crate::seams::Seams;
 use crate::shared::SharedState;
-use crate::sim::Runtime;
+use crate::sim::{Observer, Runtime};
 use crate::state_machine::StateMachine;
 use crate::status::Status;
 use crate::telemetry;
@@ -62,7 +62,19 @@ impl<M: StateMachine> Handle<M> {
 
     /// Opens a replica on the given runtime and seams; `config.data_dir` is not used.
     pub async fn open_on<R: Runtime>(config: Config, seams: Seams) -> Result<Self, OpenError> {
-        open::open_on::<M, R>(config, seams).await
+        open::open_on::<M, R>(config, seams, None).await
+    }
+
+    /// Like [`Handle::open_on`]; `observer` sees every entry that is applied, also those that are applied again at the start.
+    ///
+    /// # Errors
+    /// Those of [`Handle::open_on`].
+    pub async fn open_observed<R: Runtime>(
+        config: Config,
+        seams: Seams,
+        observer: Arc<dyn Observer<M>>,
+    ) -> Result<Self, OpenError> {
+        open::open_on::<M, R>(config, seams, Some(observer)).await
     }
 
     pub(crate) fn from_inner(inner: Inner<M>) -> Self {

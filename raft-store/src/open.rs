@@ -26,7 +26,7 @@ use crate::log_store::{LogLimits, LogStore};
 use crate::network::{GrpcTransport, Network, Server, ServerIdentity, SnapshotReceiver};
 use crate::seams::{Seams, WallClock};
 use crate::shared::{Applied, SharedState};
-use crate::sim::{ProductionRuntime, Runtime, detach};
+use crate::sim::{Observer, ProductionRuntime, Runtime, detach};
 use crate::snapshot::SnapshotStore;
 use crate::state_machine::StateMachine;
 use crate::types::Types;
@@ -69,13 +69,14 @@ pub(crate) async fn open_in_directory<M: StateMachine>(
         clock: Arc::new(WallClock),
         fresh_incarnation: random_incarnation(),
     };
-    open_on::<M, ProductionRuntime>(config, seams).await
+    open_on::<M, ProductionRuntime>(config, seams, None).await
 }
 
-/// Opens a replica on any runtime and seams.
+/// Opens a replica on any runtime and seams; somebody may look on.
 pub(crate) async fn open_on<M: StateMachine, R: Runtime>(
     config: Config,
     seams: Seams,
+    observer: Option<Arc<dyn Observer<M>>>,
 ) -> Result<Handle<M>, OpenError> {
     config.validate()?;
     let incarnation = identity::claim(&*seams.log, &config, seams.fresh_incarnation).await?;
@@ -96,6 +97,7 @@ pub(crate) async fn open_on<M: StateMachine, R: Runtime>(
         snapshots,
         ledger: Arc::new(HashLedger::new()),
         bytes_since_snapshot: Arc::new(AtomicU64::new(0)),
+        observer,
     };
     let identity = ServerIdentity {
         cluster_id: config.cluster_id.clone(),

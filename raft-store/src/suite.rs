@@ -38,6 +38,7 @@ fn build(
         snapshots: Arc::new(SnapshotStore::new(snapshots, "suite".to_owned())),
         ledger: Arc::new(HashLedger::new()),
         bytes_since_snapshot: Arc::new(AtomicU64::new(0)),
+        observer: None,
     };
     Ok((LogStore::open(disk, limits)?, Applier::new(parts, 0)))
 }
