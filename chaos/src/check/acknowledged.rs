@@ -1,9 +1,10 @@
 //! I4 and I5: what was acknowledged exists, once, under the id that was answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::ids::{JobId, PipelineId, RequestId};
 use muster_core::lifecycle::JobPhase;
+use muster_core::limits::REQUEST_KEPT_MS;
 use muster_core::state::{Answer, State};
 
 /// Submissions and cancels that a client was told about.
@@ -14,6 +15,7 @@ pub struct Acknowledged {
     jobs: BTreeMap<RequestId, JobId>,
     pipelines: BTreeMap<RequestId, PipelineId>,
     cancels: Vec<JobId>,
+    refused: BTreeSet<RequestId>,
     contradictions: Vec<LostWrite>,
 }
 
@@ -61,13 +63,26 @@ pub enum LostWrite {
         /// What the state holds.
         kept: Option<Answer>,
     },
-    /// I5: requests were carried out more than once.
-    #[error("requests for {asked} jobs made {jobs}")]
-    TooMany {
-        /// Jobs of submissions that were ever sent, answered or not.
-        asked: u64,
-        /// Jobs in the state.
-        jobs: u64,
+    /// I5: a request was carried out once more than it is answered for, or nobody asked for it.
+    #[error("job {0} is the answer to no request")]
+    Unasked(JobId),
+    /// I5: two requests are answered with one job.
+    #[error("job {job} is the answer to request {first} and to request {second}")]
+    Shared {
+        /// Which job.
+        job: JobId,
+        /// The one request.
+        first: RequestId,
+        /// The other one.
+        second: RequestId,
+    },
+    /// I5: a request was refused, and took effect.
+    #[error("request {request} was refused, and is answered with {kept:?}")]
+    Refused {
+        /// Which request.
+        request: RequestId,
+        /// What the state holds.
+        kept: Answer,
     },
     /// I9: a linearizable read after the answer did not see the job.
     #[error(
@@ -123,6 +138,12 @@ impl Acknowledged {
         }
     }
 
+    /// A client was told that a submission was refused and did nothing. Only of requests that nobody sent beside it: of two
+    /// at once, one may be refused although the other takes effect.
+    pub fn refused(&mut self, request: RequestId) {
+        self.refused.insert(request);
+    }
+
     /// A client was told that a job is being cancelled.
     pub fn cancelled(&mut self, job: JobId) {
         self.cancels.push(job);
@@ -160,27 +181,16 @@ impl Acknowledged {
     /// Everything that `state` does not honour.
     #[must_use]
     pub fn judge(&self, state: &State) -> Vec<LostWrite> {
-        let mut found = Vec::new();
-        let (asked, jobs) = (self.asked.values().sum(), state.jobs.len() as u64);
-        if jobs > asked {
-            found.push(LostWrite::TooMany { asked, jobs });
-        }
+        let mut found = once_each(state);
         let gone = self.jobs().filter(|job| state.job(*job).is_none());
         found.extend(gone.map(LostWrite::Job));
-        let told_jobs = self.jobs.iter().map(|(at, job)| (*at, Answer::Job(*job)));
-        let pipelines = self.pipelines.iter();
-        let told_pipelines = pipelines.map(|(at, id)| (*at, Answer::Pipeline(*id)));
-        for (request, told) in told_jobs.chain(told_pipelines) {
-            let stored = state.requests.get(request);
-            let kept = stored.map(|stored| stored.answer.clone());
-            if kept.as_ref() != Some(&told) {
-                found.push(LostWrite::OtherAnswer {
-                    request,
-                    told,
-                    kept,
-                });
-            }
-        }
+        found.extend(self.other_answers(state));
+        let refused = self.refused.iter().filter_map(|request| {
+            let kept = state.requests.get(*request)?.answer.clone();
+            let request = *request;
+            Some(LostWrite::Refused { request, kept })
+        });
+        found.extend(refused);
         for job in &self.cancels {
             if let Some(known) = state.job(*job)
                 && known.cancel.is_none()
@@ -193,9 +203,57 @@ impl Acknowledged {
         }
         found
     }
+
+    /// Requests of which the state has another answer than the client got.
+    fn other_answers(&self, state: &State) -> Vec<LostWrite> {
+        let told_jobs = self.jobs.iter().map(|(at, job)| (*at, Answer::Job(*job)));
+        let pipelines = self.pipelines.iter();
+        let told_pipelines = pipelines.map(|(at, id)| (*at, Answer::Pipeline(*id)));
+        let other = told_jobs
+            .chain(told_pipelines)
+            .filter_map(|(request, told)| {
+                let stored = state.requests.get(request);
+                let kept = stored.map(|stored| stored.answer.clone());
+                (kept.as_ref() != Some(&told)).then_some(LostWrite::OtherAnswer {
+                    request,
+                    told,
+                    kept,
+                })
+            });
+        other.collect()
+    }
+}
+
+/// Jobs that are not the answer to exactly one request. Answers are kept for [`REQUEST_KEPT_MS`]: of older jobs nothing can be
+/// said.
+fn once_each(state: &State) -> Vec<LostWrite> {
+    let mut found = Vec::new();
+    let mut asked: BTreeMap<JobId, RequestId> = BTreeMap::new();
+    for (request, stored) in state.requests.iter() {
+        let jobs: Vec<JobId> = match &stored.answer {
+            Answer::Job(job) => vec![*job],
+            Answer::Pipeline(pipeline) => state.jobs_of(*pipeline).map(|job| job.id).collect(),
+            _ => Vec::new(),
+        };
+        for job in jobs {
+            if let Some(first) = asked.insert(job, request) {
+                let second = request;
+                found.push(LostWrite::Shared { job, first, second });
+            }
+        }
+    }
+    let forgotten = state.time.0.saturating_sub(REQUEST_KEPT_MS);
+    let judged = state
+        .jobs
+        .values()
+        .filter(|job| job.submitted_at.0 >= forgotten);
+    let unasked = judged.filter(|job| !asked.contains_key(&job.id));
+    found.extend(unasked.map(|job| LostWrite::Unasked(job.id)));
+    found
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use muster_core::testing::{Cluster, single};
 
@@ -251,20 +309,51 @@ mod tests {
     }
 
     #[test]
-    fn an_undone_cancel_and_a_job_too_many_are_noticed() {
+    fn an_undone_cancel_is_noticed() {
         let mut cluster = Cluster::with_hosts(1, 2);
         let job = cluster.submit(single("kept", 1, 1));
         let mut acknowledged = Acknowledged::default();
+        assert_eq!(acknowledged.judge(&cluster.state), []);
         acknowledged.cancelled(job);
+        let found = acknowledged.judge(&cluster.state);
+        assert!(matches!(found.as_slice(), [LostWrite::Cancel { .. }]));
+    }
+
+    /// However many requests were refused or never answered: they excuse no second job.
+    #[test]
+    fn every_job_is_the_answer_to_exactly_one_request() {
+        let mut cluster = Cluster::with_hosts(1, 2);
+        let (first, second) = (
+            cluster.submit(single("first", 1, 1)),
+            cluster.submit(single("second", 1, 1)),
+        );
+        let mut acknowledged = Acknowledged::default();
+        (1_000..1_009).for_each(|request| acknowledged.asked(RequestId(request)));
+        assert_eq!(acknowledged.judge(&cluster.state), []);
+        let of_second = cluster.state.requests.iter().find_map(|(request, stored)| {
+            (stored.answer == Answer::Job(second)).then(|| (request, stored.clone()))
+        });
+        let (request, mut stored) = of_second.unwrap();
+        // The request was carried out twice, and is answered with the first job.
+        stored.answer = Answer::Job(first);
+        cluster.state.requests.insert(request, stored);
         let found = acknowledged.judge(&cluster.state);
         assert!(matches!(
             found.as_slice(),
-            [
-                LostWrite::TooMany { asked: 0, jobs: 1 },
-                LostWrite::Cancel { .. }
-            ]
+            [LostWrite::Shared { .. }, LostWrite::Unasked(job)] if *job == second
         ));
-        acknowledged.asked(RequestId(1));
-        assert_eq!(acknowledged.judge(&cluster.state).len(), 1);
+    }
+
+    #[test]
+    fn what_was_refused_took_no_effect() {
+        let mut cluster = Cluster::with_hosts(1, 2);
+        cluster.submit(single("kept", 1, 1));
+        let (request, _) = cluster.state.requests.iter().next().unwrap();
+        let mut acknowledged = Acknowledged::default();
+        acknowledged.refused(RequestId(99));
+        assert_eq!(acknowledged.judge(&cluster.state), []);
+        acknowledged.refused(request);
+        let found = acknowledged.judge(&cluster.state);
+        assert!(matches!(found.as_slice(), [LostWrite::Refused { .. }]));
     }
 }

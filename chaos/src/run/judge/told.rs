@@ -1,8 +1,8 @@
-//! I4 and I5: what was acknowledged is there, once, whoever asks.
+//! I4 and I5: what was acknowledged is there, once, whoever asks; what was refused is not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::ids::JobId;
+use muster_core::ids::{JobId, RequestId};
 
 use super::{Invariant, Violation};
 use crate::check::Acknowledged;
@@ -26,6 +26,9 @@ pub(super) fn judge(operations: &[Operation], truth: &Truth) -> Vec<Violation> {
             _ => {}
         }
     }
+    for request in refused(operations) {
+        acknowledged.refused(request);
+    }
     let lost = acknowledged.judge(&truth.state);
     let contradictions = acknowledged.contradictions().iter();
     let texts = lost.iter().chain(contradictions).map(ToString::to_string);
@@ -36,6 +39,20 @@ pub(super) fn judge(operations: &[Operation], truth: &Truth) -> Vec<Violation> {
             text,
         })
         .collect()
+}
+
+/// Submissions of which every call was refused: where one was answered, or may still be, the request took effect or will.
+fn refused(operations: &[Operation]) -> BTreeSet<RequestId> {
+    let (mut refused, mut open) = (BTreeSet::new(), BTreeSet::new());
+    for operation in operations {
+        if let Call::Submit(request) = operation.call {
+            match operation.outcome {
+                Outcome::Refused(_) => refused.insert(request),
+                Outcome::Done(_) | Outcome::Unknown(_) => open.insert(request),
+            };
+        }
+    }
+    refused.difference(&open).copied().collect()
 }
 
 /// Jobs that somebody asked for after they had been acknowledged, and that were said not to be there.
@@ -61,8 +78,10 @@ fn unseen(operations: &[Operation]) -> Vec<String> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::ids::{RequestId, Revision};
+    use muster_core::ids::Revision;
+    use muster_core::testing::{Cluster, single};
 
     use super::*;
     use crate::run::history::Answer;
@@ -92,5 +111,23 @@ mod tests {
         assert_eq!(unseen(&operations), [""; 0]);
         operations.push(operation(Call::Read(JobId(3)), 20, gone()));
         assert_eq!(unseen(&operations).len(), 1);
+    }
+
+    #[test]
+    fn what_every_call_was_refused_of_must_not_be_there() {
+        let mut cluster = Cluster::with_hosts(1, 2);
+        cluster.submit(single("kept", 1, 1));
+        let (request, _) = cluster.state.requests.iter().next().unwrap();
+        let truth = Truth {
+            state: cluster.state,
+            ..Truth::default()
+        };
+        let call = Call::Submit(request);
+        let no = || Outcome::Refused("QUEUE_FULL".to_owned());
+        let mut operations = vec![operation(call, 5, no())];
+        assert_eq!(judge(&operations, &truth).len(), 1);
+        // The other one of two at once may have come first.
+        operations.push(operation(call, 6, Outcome::Unknown("timed out".to_owned())));
+        assert_eq!(judge(&operations, &truth), []);
     }
 }

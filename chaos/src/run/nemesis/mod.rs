@@ -1,5 +1,6 @@
 //! The nemesis: breaks one thing at a time in a running cluster, repairs it, and waits until the cluster is whole again.
 
+mod effects;
 mod hosts;
 mod orders;
 mod replicas;
@@ -22,6 +23,7 @@ use super::{Fault, RunError};
 use crate::cluster::{LocalCluster, SmallDisk};
 use crate::demo::timeline::{Timeline, Voice};
 use crate::error_chain::chain;
+use effects::Effect;
 use orders::Orders;
 
 pub(super) use orders::build_library;
@@ -41,6 +43,8 @@ pub(super) struct Episode {
     pub(super) healed_us: u64,
     /// When the cluster was whole again; none if that took too long.
     pub(super) whole_us: Option<u64>,
+    /// Whether what the fault is there for came about, where no event tells: see [`effects`].
+    pub(super) effect: Option<bool>,
     /// What went wrong beside.
     pub(super) odd: Vec<String>,
 }
@@ -72,6 +76,8 @@ pub(super) struct Nemesis {
     incarnations: BTreeMap<String, u64>,
     /// What went wrong since the fault was begun.
     odd: Vec<String>,
+    /// What shows that the fault came about, where no event tells.
+    effect: Option<Effect>,
     tools: Tools,
     history: Arc<History>,
     timeline: Timeline,
@@ -110,6 +116,7 @@ impl Nemesis {
             random,
             incarnations: BTreeMap::new(),
             odd: Vec::new(),
+            effect: None,
             tools,
             history,
             timeline,
@@ -146,7 +153,9 @@ impl Nemesis {
             made => made?,
         };
         let healed_us = now_us();
-        let whole_us = self.await_whole().await.then(now_us);
+        let expected = self.effect.take();
+        let whole = async { self.await_whole().await.then(now_us) };
+        let (whole_us, effect) = tokio::join!(whole, effects::await_effect(expected));
         for index in 0..REPLICAS {
             if !self.cluster.is_replica_running(index)? {
                 let ended = format!("replica {} ended by itself", index + 1);
@@ -178,6 +187,7 @@ impl Nemesis {
             began_us,
             healed_us,
             whole_us,
+            effect,
             odd: std::mem::take(&mut self.odd),
         })
     }

@@ -5,6 +5,7 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
 use super::Nemesis;
+use super::effects::{Effect, beyond, snapshots_of};
 use super::orders::Orders;
 use crate::cluster::Direction;
 use crate::run::options::{
@@ -64,13 +65,18 @@ impl Nemesis {
     /// is room.
     pub(super) async fn fill_disk(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
+        let data = self.cluster.replicas()[replica].data();
+        let before = snapshots_of(&data)?;
         self.disks[replica].fill()?;
         // It needs new room, whatever it does about it.
-        let _refused = self.pinned[replica].trigger_snapshot().await;
+        let asked = self.pinned[replica].trigger_snapshot().await;
         let deadline = Instant::now() + SHORT_FAULT;
         while self.cluster.is_replica_running(replica)? && Instant::now() < deadline {
             sleep(POLL).await;
         }
+        let stopped = !self.cluster.is_replica_running(replica)?;
+        let is_refused = asked.is_ok() && snapshots_of(&data)? == before;
+        self.effect = Some(Effect::Known(stopped || is_refused));
         self.disks[replica].relieve()?;
         if !self.cluster.is_replica_running(replica)? {
             // Reaps it, so that it can be started again.
@@ -155,6 +161,12 @@ impl Nemesis {
             self.pinned[at].trigger_snapshot().await?;
             sleep(SHORT_FAULT / 8).await;
         }
+        let data = |at: usize| self.cluster.replicas()[at].data();
+        let others: Vec<_> = (0..self.pinned.len()).filter(|at| *at != replica).collect();
+        let others: Vec<_> = others.into_iter().map(data).collect();
+        let data = data(replica);
+        let positions = beyond(&data, &others)?;
+        self.effect = Some(Effect::Installed { data, positions });
         self.cluster.start_replica(replica)?;
         Ok(self.name_of(replica))
     }

@@ -120,9 +120,13 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
     }
 }
 
-/// Whether what the fault is there for came about: another leader, work that lost its place, work that was preempted.
+/// Whether what the fault is there for came about: another leader, work that lost its place, work that was preempted; a write
+/// that was refused, or a snapshot that was installed.
 fn has_effect(seen: &Seen<'_>) -> bool {
     let fault = seen.episode.fault;
+    if let Some(effect) = seen.episode.effect {
+        return effect;
+    }
     let came = |wanted: fn(&EventKind) -> bool| seen.kinds.iter().any(|(_, kind)| wanted(kind));
     if fault.ends_leadership() {
         return came(|kind| matches!(kind, EventKind::LeaderBegan { .. }));
@@ -131,6 +135,8 @@ fn has_effect(seen: &Seen<'_>) -> bool {
         // Whether anything runs on it is a matter of chance.
         Fault::GpuFaulted => came(|kind| matches!(kind, EventKind::GpuHealthChanged { .. })),
         Fault::PreemptStorm => came(|kind| matches!(kind, EventKind::AttemptStopping { .. })),
+        // Events do not tell of it: what was not seen was not.
+        Fault::DiskFull | Fault::SnapshotStorm => false,
         _ => !fault.displaces() || came(is_displacement),
     }
 }
@@ -245,6 +251,7 @@ mod tests {
             began_us: 1_000,
             healed_us: 5_000,
             whole_us: Some(6_000),
+            effect: None,
             odd: Vec::new(),
         };
         let operations = [100, 900, 4_000, 4_100, 9_000].map(write);
@@ -266,6 +273,7 @@ mod tests {
             began_us: 1_000,
             healed_us: 5_000,
             whole_us: Some(6_000),
+            effect: None,
             odd: Vec::new(),
         };
         let (job, unit) = (JobId(1), UnitIndex(0));
@@ -290,5 +298,30 @@ mod tests {
         assert!(has_effect(&lost) && displaced(&lost).is_empty());
         let back = seen(&[(2_000, &requeued), (8_000, &running)]);
         assert_eq!(displaced(&back), [7_000]);
+    }
+
+    #[test]
+    fn a_full_disk_or_a_storm_without_its_effect_does_not_count() {
+        let episode = |fault, effect| Episode {
+            fault,
+            target: String::new(),
+            load_per_s: 100.0,
+            began_us: 1_000,
+            healed_us: 5_000,
+            whole_us: Some(6_000),
+            effect,
+            odd: Vec::new(),
+        };
+        for fault in [Fault::DiskFull, Fault::SnapshotStorm] {
+            let counts = [None, Some(false), Some(true)].map(|effect| {
+                let episode = episode(fault, effect);
+                has_effect(&Seen {
+                    episode: &episode,
+                    until_us: 9_000,
+                    kinds: Vec::new(),
+                })
+            });
+            assert_eq!(counts, [false, false, true]);
+        }
     }
 }
