@@ -129,6 +129,26 @@ impl Exclusivity {
         }
     }
 
+    /// A process stands still with its whole host: it runs no line, and has its GPUs.
+    pub fn froze(&mut self, owner: Owner) {
+        self.killed(owner);
+    }
+
+    /// A process goes on with its host.
+    pub fn thawed(&mut self, owner: Owner) {
+        let Some(gang) = self.gangs.get(&owner).copied() else {
+            return;
+        };
+        self.check_gang(owner, gang);
+        if let Some((first, _)) = self.running.insert(owner.key, (owner.epoch, gang)) {
+            self.overlaps.push(Overlap::Task {
+                key: owner.key,
+                first,
+                second: owner.epoch,
+            });
+        }
+    }
+
     /// A process is gone and its GPUs are free, whatever the scheduler believes.
     pub fn ended(&mut self, owner: Owner, exit_code: Option<i32>) {
         if exit_code == Some(0) {
@@ -271,6 +291,21 @@ mod tests {
         assert_eq!(book.overlaps(), []);
         book.started(task(0, 12), gang(0, 2), &[]);
         assert!(matches!(book.overlaps(), [Overlap::Gang { .. }]));
+    }
+
+    #[test]
+    fn what_stands_still_may_not_go_on_beside_its_successor() {
+        let mut book = Exclusivity::default();
+        book.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
+        book.froze(owner(1, 10));
+        assert_eq!(book.running(), 0);
+        book.thawed(owner(1, 10));
+        assert_eq!((book.running(), book.overlaps()), (1, &[][..]));
+        book.froze(owner(1, 10));
+        book.started(owner(1, 11), gang(0, 2), &[]);
+        assert_eq!(book.overlaps(), []);
+        book.thawed(owner(1, 10));
+        assert!(matches!(book.overlaps(), [Overlap::Task { .. }]));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod assembly;
 mod exclusivity;
 mod lives;
 mod obedience;
+mod raft;
 mod success;
 
 pub use acknowledged::{Acknowledged, LostWrite};
@@ -14,4 +15,5 @@ pub use assembly::{Assembly, EarlyStart};
 pub use exclusivity::{Exclusivity, Gang, Overlap, Owner};
 pub use lives::{LivedAtOnce, Lives, LivesError, Repeated};
 pub use obedience::{Obedience, StaleOrder};
+pub use raft::{Entry, RaftBreach, RaftRules};
 pub use success::{PhantomSuccess, phantom_successes};

@@ -2,6 +2,7 @@
 //! remember every answer.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use muster_core::spec::{
 };
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::configuration::{
@@ -21,8 +22,10 @@ use super::configuration::{
     draw_scheduling,
 };
 use super::coverage::Situation;
+use super::draws::{Domain, draws};
 use super::judges::Judges;
 use super::network::SimNetwork;
+use super::record::{Scene, SceneKind};
 use super::runtime::NodeId;
 use super::transport::Registry;
 
@@ -41,9 +44,16 @@ const SUSPENDED_FOR: Duration = Duration::from_secs(4);
 /// Longest time that a task hangs in the kernel, in milliseconds: several times what its supervisor waits.
 const HANG_MS_MAX: u64 = 40_000;
 
+/// First node number of users.
+pub const CLIENT_NODES: u32 = 900;
+
 /// One user.
 #[derive(Debug)]
 pub struct SimClient {
+    /// The world's seed.
+    pub seed: u64,
+    /// The user's number, from 0; the first one is the admin.
+    pub number: u32,
     /// The user's node.
     pub node: NodeId,
     /// The links.
@@ -52,7 +62,7 @@ pub struct SimClient {
     pub registry: Registry<State>,
     /// Who remembers what was answered.
     pub judges: Judges,
-    /// Draws of this user.
+    /// Draws of this user, for the job that it is at.
     pub random: ChaCha8Rng,
     /// Leases of the jobs that are submitted, in milliseconds.
     pub partition_grace_ms: u64,
@@ -62,9 +72,12 @@ pub struct SimClient {
 
 impl SimClient {
     /// Submits `count` jobs, one after another, with pauses. The first user configures the cluster now and then.
-    pub async fn run(mut self, count: usize, is_admin: bool) {
+    pub async fn run(mut self, count: u32) {
+        let is_admin = self.number == 0;
         let mut earlier = Vec::new();
         for number in 0..count {
+            // What becomes of one job changes nothing of what the next one is.
+            self.random = draws(self.seed, Domain::User, self.number, number);
             if is_admin && number == 1 {
                 self.set_health_rules().await;
             }
@@ -88,6 +101,8 @@ impl SimClient {
                     .with(|seen| seen.acknowledged.submitted(request, job));
                 earlier.push(job);
                 self.go_on_about(request, job, submit).await;
+            } else {
+                self.judges.with(|seen| seen.acknowledged.refused(request));
             }
             let pause_ms = self.random.random_range(50..3_000);
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
@@ -242,12 +257,19 @@ impl SimClient {
     /// Repeats a command under its request id until it is answered; none if it was refused.
     async fn insist(&mut self, command: Command) -> Option<Answer> {
         loop {
+            self.scene(SceneKind::Call, format_args!("{command:?}"));
             let tried = tokio::time::timeout(TRY_TIMEOUT, self.propose_anywhere(command.clone()));
             if let Ok(Some(answer)) = tried.await {
+                self.scene(SceneKind::Answer, format_args!("{answer:?}"));
                 return answer;
             }
+            self.scene(SceneKind::Answer, format_args!("none that is known"));
             tokio::time::sleep(RETRY_PAUSE).await;
         }
+    }
+
+    fn scene(&self, kind: SceneKind, what: fmt::Arguments<'_>) {
+        self.judges.scene(|| Scene::new(kind, what).on(self.node));
     }
 
     /// One try; none if nothing is known about its outcome.
@@ -389,14 +411,6 @@ pub(super) async fn propose(
         .into_iter()
         .next()
         .and_then(|applied| applied.result.ok()))
-}
-
-/// A user's stream of draws.
-#[must_use]
-pub fn draws(seed: u64, user: u32) -> ChaCha8Rng {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    random.set_stream(u64::from(user));
-    random
 }
 
 /// How long a job's tasks hang in the kernel when they are killed: most do not.

@@ -1,11 +1,12 @@
 //! What a world went through: a check that was never put to the test proves nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use muster_core::command::{HostHealth, StopReason};
 use muster_core::event::EventKind;
 use muster_core::health::component::Phase;
+use muster_core::ids::AttemptEpoch;
 use muster_core::state::{RestartReason, State};
 
 /// A situation that the checks are there for.
@@ -71,11 +72,19 @@ pub enum Situation {
     Readmitted,
     /// An old order arrived once more, and the agent did not act on it.
     OldOrderRefused,
+    /// An attempt was stopped to make room for another.
+    Preempted,
+    /// A leader began while an attempt that its predecessor had preempted was still ending.
+    PreemptedLeaderless,
+    /// A command of a leader that led no more was refused.
+    StaleLeaderRefused,
+    /// A leader was killed when what it had proposed was not committed.
+    KilledBetween,
 }
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 34] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -106,6 +115,10 @@ impl Situation {
         Self::CheckFailed,
         Self::Readmitted,
         Self::OldOrderRefused,
+        Self::Preempted,
+        Self::PreemptedLeaderless,
+        Self::StaleLeaderRefused,
+        Self::KilledBetween,
     ];
 
     const fn words(self) -> &'static str {
@@ -140,6 +153,10 @@ impl Situation {
             Self::CheckFailed => "active checks not passed",
             Self::Readmitted => "taken back on probation",
             Self::OldOrderRefused => "old orders refused",
+            Self::Preempted => "attempts stopped to make room",
+            Self::PreemptedLeaderless => "preemptions that outlived their leader",
+            Self::StaleLeaderRefused => "commands of old leaders refused",
+            Self::KilledBetween => "leaders killed between plan and commit",
         }
     }
 }
@@ -192,6 +209,38 @@ impl Coverage {
                     self.reached(situation);
                 }
             }
+        }
+    }
+}
+
+/// Preemptions under way, by what the log tells.
+#[derive(Clone, Debug, Default)]
+pub struct Preemptions {
+    ending: BTreeSet<AttemptEpoch>,
+}
+
+impl Preemptions {
+    /// Reads the next event.
+    pub fn read(&mut self, kind: &EventKind, coverage: &mut Coverage) {
+        match kind {
+            EventKind::AttemptStopping {
+                epoch,
+                reason: StopReason::Preempted,
+                ..
+            } => {
+                coverage.reached(Situation::Preempted);
+                self.ending.insert(*epoch);
+            }
+            EventKind::AttemptEnded { epoch, .. } => {
+                self.ending.remove(epoch);
+            }
+            EventKind::LeaderBegan { .. } => {
+                let outlived = std::mem::take(&mut self.ending).len() as u64;
+                if outlived > 0 {
+                    coverage.reached_times(Situation::PreemptedLeaderless, outlived);
+                }
+            }
+            _ => {}
         }
     }
 }

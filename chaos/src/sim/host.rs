@@ -20,11 +20,12 @@ use driver::AgentDriver;
 
 use super::clock::SimClock;
 use super::coverage::Situation;
+use super::draws::{Domain, seed_of};
 use super::gateway::Gateway;
 use super::judges::Judges;
 use super::mutant::Mutant;
 use super::network::SimNetwork;
-use super::runtime::{NodeId, kill, spawn_on};
+use super::runtime::{NodeId, freeze, kill, spawn_on, thaw};
 use super::supervisors::Supervisors;
 
 /// Model of the simulated GPUs.
@@ -33,6 +34,8 @@ const GPU_MODEL: &str = "H100";
 /// What distinguishes a host.
 #[derive(Clone, Debug)]
 pub struct HostSettings {
+    /// The world's seed.
+    pub seed: u64,
     /// Its number, from 0.
     pub number: u32,
     /// GPUs that it has.
@@ -184,7 +187,13 @@ impl SimHost {
     /// The node of its agent.
     #[must_use]
     pub const fn agent_node(&self) -> NodeId {
-        NodeId(1_000 + 2 * self.settings.number)
+        Self::agent_node_of(self.settings.number)
+    }
+
+    /// The node of the agent of the host of that number.
+    #[must_use]
+    pub const fn agent_node_of(number: u32) -> NodeId {
+        NodeId(1_000 + 2 * number)
     }
 
     /// The node of its supervisors.
@@ -200,21 +209,40 @@ impl SimHost {
     }
 
     /// Switches it on.
-    pub fn boot(&self, seed: u64) {
-        lock(&self.disk).boots += 1;
+    pub fn boot(&self) {
+        let life = count(&mut lock(&self.disk).boots);
+        let seed = self.seed(Domain::Boot, life);
         spawn_on(self.host_node(), seed, self.supervisors.clone().run());
-        self.start_agent(seed ^ 1);
+        self.start_agent();
     }
 
     /// Starts its agent.
-    pub fn start_agent(&self, seed: u64) {
-        lock(&self.disk).incarnation += 1;
+    pub fn start_agent(&self) {
+        let life = count(&mut lock(&self.disk).incarnation);
         self.network.node_up(self.agent_node());
         spawn_on(
             self.agent_node(),
-            seed,
+            self.seed(Domain::Agent, life),
             AgentDriver::recover(self.clone()).run(),
         );
+    }
+
+    fn seed(&self, domain: Domain, life: u32) -> u64 {
+        seed_of(self.settings.seed, domain, self.settings.number, life)
+    }
+
+    /// Lets everything on it stand still: agent, supervisors and tasks, as a machine does that is paused.
+    pub fn freeze(&self) {
+        freeze(self.agent_node());
+        freeze(self.host_node());
+        self.supervisors.freeze();
+    }
+
+    /// Lets it go on. Its supervisors come first: what has no lease any more does nothing more.
+    pub fn thaw(&self) {
+        self.supervisors.thaw();
+        thaw(self.host_node());
+        thaw(self.agent_node());
     }
 
     /// Kills its agent alone.
@@ -276,6 +304,12 @@ impl SimHost {
             learnt,
         })
     }
+}
+
+/// Counts one more life.
+fn count(lives: &mut u64) -> u32 {
+    *lives += 1;
+    u32::try_from(*lives).unwrap_or(u32::MAX)
 }
 
 // A panic while a lock is held ends the world anyway; what is behind it is plain data.

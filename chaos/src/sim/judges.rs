@@ -3,11 +3,22 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_core::audit::audit;
+use muster_core::ids::Revision;
+use muster_core::rejection::Rejection;
 use muster_core::state::State;
+use muster_raft_store::sim::{AppliedEntry, Observer};
+use tokio::time::Instant;
 
-use super::coverage::Coverage;
+use super::coverage::{Coverage, Preemptions, Situation};
+use super::record::{Record, Scene, SceneKind};
 use super::report::Violation;
-use crate::check::{Acknowledged, Agreement, Assembly, Exclusivity, Obedience, phantom_successes};
+use super::runtime::NodeId;
+use crate::check::{
+    Acknowledged, Agreement, Assembly, Entry, Exclusivity, Obedience, RaftRules, phantom_successes,
+};
+
+/// Where violations come from: the oracles, and what is reported as such.
+const SOURCES: usize = 7;
 
 /// The judges of one world; clones share them.
 #[derive(Clone, Debug, Default)]
@@ -28,19 +39,56 @@ pub struct Seen {
     pub acknowledged: Acknowledged,
     /// What replicas' states hash to.
     pub agreement: Agreement,
+    /// What replicas' logs are.
+    pub raft: RaftRules,
     /// What the world went through.
     pub coverage: Coverage,
     /// What else must not have happened.
     pub violations: Vec<Violation>,
     /// States that the linter looked at.
     pub audits: u64,
+    preemptions: Preemptions,
+    /// The newest revision of which events were read.
+    read: Revision,
+    began: Option<Instant>,
+    record: Option<Record>,
+    /// How many violations of each source are known.
+    known: [usize; SOURCES],
+    first_ms: Option<u64>,
 }
 
 impl Judges {
+    /// Judges who keep a record of everything.
+    #[must_use]
+    pub fn with_record() -> Self {
+        let judges = Self::default();
+        judges.with(|seen| seen.record = Some(Record::default()));
+        judges
+    }
+
+    /// The world begins now.
+    pub fn begin(&self) {
+        self.with(|seen| seen.began = Some(Instant::now()));
+    }
+
     /// Tells them something, or asks them.
     pub fn with<R>(&self, tell: impl FnOnce(&mut Seen) -> R) -> R {
         // A panic while the lock is held ends the world anyway; what is behind it is plain data.
-        tell(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = tell(&mut seen);
+        seen.notice();
+        told
+    }
+
+    /// Notes a scene, if there is a record.
+    pub fn scene(&self, scene: impl FnOnce() -> Scene) {
+        self.with(|seen| seen.scene(scene));
+    }
+
+    /// What was recorded; none if nothing was to be.
+    #[must_use]
+    pub fn take_record(&self) -> Option<Record> {
+        self.with(|seen| seen.record.take())
     }
 
     /// Records that something must not have happened.
@@ -51,7 +99,7 @@ impl Judges {
     /// Whether nothing was found yet.
     #[must_use]
     pub fn content(&self) -> bool {
-        self.with(|seen| seen.found().next().is_none())
+        self.with(|seen| seen.counts() == [0; SOURCES])
     }
 
     /// Looks at a replica's state: the linter, and whether replicas agree.
@@ -80,21 +128,238 @@ impl Judges {
             seen.violations.extend(phantoms);
         });
     }
+
+    /// Who looks on at a replica: every entry that it applies is judged, with the state behind it.
+    #[must_use]
+    pub fn onlooker(&self, replica: u32) -> Arc<dyn Observer<State>> {
+        self.with(|seen| seen.raft.started(replica));
+        Arc::new(Onlooker {
+            replica,
+            judges: self.clone(),
+        })
+    }
 }
 
 impl Seen {
     /// Everything that must not have happened.
     pub fn found(&self) -> impl Iterator<Item = Violation> + '_ {
-        let overlaps = self.book.overlaps().iter().cloned().map(Violation::Overlap);
-        let early = self.assembly.found().iter().cloned();
-        let stale = self.obedience.found().iter().cloned();
-        let lost = self.acknowledged.contradictions().iter().cloned();
-        let differ = self.agreement.found().iter().cloned();
-        overlaps
-            .chain(early.map(Violation::EarlyStart))
-            .chain(stale.map(Violation::Disobedience))
-            .chain(lost.map(Violation::Lost))
-            .chain(differ.map(Violation::Divergence))
-            .chain(self.violations.iter().cloned())
+        (0..SOURCES).flat_map(|source| self.found_by(source, 0))
+    }
+
+    /// Milliseconds from the world's begin to the first violation.
+    #[must_use]
+    pub const fn first_ms(&self) -> Option<u64> {
+        self.first_ms
+    }
+
+    /// Milliseconds since the world began.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        let elapsed = self.began.map(|began| began.elapsed().as_millis());
+        elapsed.map_or(0, |elapsed| u64::try_from(elapsed).unwrap_or(u64::MAX))
+    }
+
+    /// Notes a scene, if there is a record.
+    pub fn scene(&mut self, scene: impl FnOnce() -> Scene) {
+        let at_ms = self.now_ms();
+        if let Some(record) = &mut self.record {
+            record.push(at_ms, scene());
+        }
+    }
+
+    fn counts(&self) -> [usize; SOURCES] {
+        [
+            self.book.overlaps().len(),
+            self.assembly.found().len(),
+            self.obedience.found().len(),
+            self.acknowledged.contradictions().len(),
+            self.agreement.found().len(),
+            self.raft.found().len(),
+            self.violations.len(),
+        ]
+    }
+
+    /// What a source found, but for the first so many.
+    fn found_by(&self, source: usize, known: usize) -> Vec<Violation> {
+        fn all<T: Clone>(found: &[T], of: fn(T) -> Violation) -> Vec<Violation> {
+            found.iter().cloned().map(of).collect()
+        }
+        match source {
+            0 => all(&self.book.overlaps()[known..], Violation::Overlap),
+            1 => all(&self.assembly.found()[known..], Violation::EarlyStart),
+            2 => all(&self.obedience.found()[known..], Violation::Disobedience),
+            3 => all(
+                &self.acknowledged.contradictions()[known..],
+                Violation::Lost,
+            ),
+            4 => all(&self.agreement.found()[known..], Violation::Divergence),
+            5 => all(&self.raft.found()[known..], Violation::Raft),
+            _ => self.violations[known..].to_vec(),
+        }
+    }
+
+    /// Looks for violations that are new.
+    fn notice(&mut self) {
+        let counts = self.counts();
+        if counts == self.known {
+            return;
+        }
+        self.first_ms = self.first_ms.or(Some(self.now_ms()));
+        let known = std::mem::replace(&mut self.known, counts);
+        if self.record.is_none() {
+            return;
+        }
+        for (source, known) in known.into_iter().enumerate() {
+            for violation in self.found_by(source, known) {
+                self.scene(|| Scene::new(SceneKind::Violation, violation));
+            }
+        }
+    }
+
+    /// An entry was applied for the first time by anybody.
+    fn read_entry(&mut self, node: NodeId, entry: &AppliedEntry<'_, State>) {
+        for (command, outcome) in entry.commands.iter().zip(entry.outcomes) {
+            if matches!(outcome.result, Err(Rejection::StaleLeader { .. })) {
+                self.coverage.reached(Situation::StaleLeaderRefused);
+            }
+            self.scene(|| {
+                let (index, term) = (entry.index, entry.term);
+                let result = &outcome.result;
+                let what = format!("entry {index} of term {term}: {result:?} for {command:?}");
+                Scene::new(SceneKind::Command, what)
+                    .on(node)
+                    .at(outcome.revision)
+            });
+        }
+        if entry.commands.is_empty() {
+            self.scene(|| {
+                let what = format!("entry {} of Raft itself, term {}", entry.index, entry.term);
+                Scene::new(SceneKind::Leader, what).on(node)
+            });
+        }
+        self.read_events(entry.state);
+        if let Some(record) = &mut self.record {
+            record.keep(entry.state);
+        }
+    }
+
+    /// Reads the events that are new in a state.
+    fn read_events(&mut self, state: &State) {
+        let after = self.read;
+        self.read = after.max(state.revision);
+        for (revision, events) in state.events.after(after).into_iter().flatten() {
+            for event in events.iter() {
+                self.preemptions.read(&event.kind, &mut self.coverage);
+                self.scene(|| {
+                    Scene::new(SceneKind::Event, format!("{:?}", event.kind))
+                        .about(event.kind.job())
+                        .at(revision)
+                });
+            }
+        }
+    }
+}
+
+/// Who looks on at one replica.
+#[derive(Debug)]
+struct Onlooker {
+    replica: u32,
+    judges: Judges,
+}
+
+impl Observer<State> for Onlooker {
+    fn applied(&self, entry: &AppliedEntry<'_, State>) {
+        self.judges.with(|seen| {
+            let shown = Entry {
+                index: entry.index,
+                term: entry.term,
+                leader: entry.leader,
+                digest: entry.digest,
+            };
+            if seen.raft.applied(self.replica, shown) {
+                seen.read_entry(NodeId(self.replica), entry);
+            }
+        });
+        self.judges.audit(self.replica, entry.state);
+    }
+
+    fn installed(&self, index: u64, state: &State) {
+        self.judges.with(|seen| {
+            seen.raft.installed(self.replica, index);
+            seen.scene(|| {
+                let what = format!("a snapshot up to entry {index} is installed");
+                Scene::new(SceneKind::Leader, what)
+                    .on(NodeId(self.replica))
+                    .at(state.revision)
+            });
+        });
+        self.judges.audit(self.replica, state);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use muster_core::command::Command;
+    use muster_core::ids::{LeadershipEpoch, ReplicaId};
+    use muster_core::testing::{Cluster, single};
+
+    use super::*;
+
+    fn applied(state: &State, index: u64) -> AppliedEntry<'_, State> {
+        AppliedEntry {
+            index,
+            term: 1,
+            leader: 1,
+            digest: index,
+            commands: &[],
+            outcomes: &[],
+            state,
+        }
+    }
+
+    /// The states in between are broken for one entry each: whoever polls what is newest never sees them.
+    #[test]
+    fn every_entry_is_audited() {
+        let judges = Judges::with_record();
+        let mut cluster = Cluster::with_hosts(1, 2);
+        let onlooker = judges.onlooker(1);
+        onlooker.applied(&applied(&cluster.state, 1));
+        assert!(judges.content());
+        let job = cluster.submit(single("kept", 1, 1));
+        let mut broken = cluster.state.clone();
+        broken.jobs.remove(&job);
+        onlooker.applied(&applied(&broken, 2));
+        onlooker.applied(&applied(&cluster.state, 3));
+        assert!(!judges.content());
+        judges.with(|seen| {
+            assert_eq!(seen.audits, 3);
+            assert!(seen.found().any(|it| matches!(it, Violation::Audit(_))));
+        });
+        let record = judges.take_record().unwrap();
+        assert!(record.first_violation().is_some());
+    }
+
+    #[test]
+    fn an_old_leaders_command_that_is_refused_is_counted() {
+        let judges = Judges::default();
+        let mut cluster = Cluster::with_hosts(1, 2);
+        let began = Command::LeaderBegan {
+            replica: ReplicaId(1),
+        };
+        cluster.apply(&began);
+        cluster.apply(&began);
+        let old = Command::Prune {
+            leader: LeadershipEpoch(1),
+        };
+        let outcomes = [cluster.apply(&old)];
+        let commands = [old];
+        judges.onlooker(1).applied(&AppliedEntry {
+            commands: &commands,
+            outcomes: &outcomes,
+            ..applied(&cluster.state, 1)
+        });
+        let refused = judges.with(|seen| seen.coverage.times(Situation::StaleLeaderRefused));
+        assert_eq!(refused, 1);
     }
 }

@@ -1,11 +1,14 @@
 //! Known bugs, switched on to prove that the judges find them.
 
+use serde::{Deserialize, Serialize};
+
 use super::disk::Deceit;
 use super::report::Violation;
 use crate::check::LostWrite;
 
 /// A known bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mutant {
     /// Replicas acknowledge before anything is synced.
     AckBeforeSync,
@@ -43,6 +46,29 @@ impl Mutant {
         Self::WallClockLeases,
         Self::FreesHungGpus,
     ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AckBeforeSync => "ack-before-sync",
+            Self::LongLease => "long-lease",
+            Self::ObeyOldOrders => "obey-old-orders",
+            Self::ForgetfulJournal => "forgetful-journal",
+            Self::BeginsAlone => "begins-alone",
+            Self::SnapshotBeforeSync => "snapshot-before-sync",
+            Self::StaleReads => "stale-reads",
+            Self::FalseSuccess => "false-success",
+            Self::WallClockLeases => "wall-clock-leases",
+            Self::FreesHungGpus => "frees-hung-gpus",
+        }
+    }
+
+    /// The bug of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mutant| mutant.name() == name)
+    }
 
     /// Whether a violation is what this bug must show as; anything else would be found by luck.
     #[must_use]

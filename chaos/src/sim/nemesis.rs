@@ -1,52 +1,60 @@
-//! The nemesis: draws faults and repairs from the world's seed, within a budget that lets the cluster
-//! recover, so that every failure is a bug.
+//! The nemesis: carries out what the plan says, within a budget that lets the cluster recover, so that every failure is a bug.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use muster_core::command::GpuHealth;
 use muster_core::ids::GpuUuid;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
+use super::clients::CLIENT_NODES;
+use super::host::SimHost;
+use super::plan::{Act, Deed, Place};
+use super::record::{Scene, SceneKind};
 use super::report::{Incident, Report, Violation};
 use super::runtime::{NodeId, freeze, thaw};
 use super::world::World;
 use crate::error_chain::chain;
 
-/// Largest step of a wall clock, in milliseconds: one hour.
-const CLOCK_STEP_MS_MAX: i64 = 3_600_000;
-
 /// What is broken now, and what was.
 #[derive(Clone, Debug)]
 pub struct Nemesis {
-    random: ChaCha8Rng,
     began: Instant,
     agents_down: BTreeSet<usize>,
     hosts_down: BTreeSet<usize>,
+    hosts_frozen: BTreeSet<usize>,
     disks_full: BTreeSet<u32>,
     frozen: BTreeSet<NodeId>,
-    gpus_out: Vec<(usize, GpuUuid)>,
+    gpus_out: BTreeSet<(usize, GpuUuid)>,
     faults: BTreeMap<&'static str, u64>,
     repairs: BTreeMap<&'static str, u64>,
+    skipped: u64,
     incidents: Vec<Incident>,
 }
 
+/// What became of an act.
+enum Done {
+    /// It was carried out.
+    Yes,
+    /// It could not be, for this reason.
+    Skipped(&'static str),
+}
+
 impl Nemesis {
-    /// A nemesis that draws from `seed`, in a world that begins now.
+    /// A nemesis in a world that begins now.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub fn new() -> Self {
         Self {
-            random: ChaCha8Rng::seed_from_u64(seed),
             began: Instant::now(),
             agents_down: BTreeSet::new(),
             hosts_down: BTreeSet::new(),
+            hosts_frozen: BTreeSet::new(),
             disks_full: BTreeSet::new(),
             frozen: BTreeSet::new(),
-            gpus_out: Vec::new(),
+            gpus_out: BTreeSet::new(),
             faults: BTreeMap::new(),
             repairs: BTreeMap::new(),
+            skipped: 0,
             incidents: Vec::new(),
         }
     }
@@ -55,193 +63,240 @@ impl Nemesis {
     pub fn tell(self, report: &mut Report) {
         report.faults = self.faults;
         report.repairs = self.repairs;
+        report.skipped = self.skipped;
         report.incidents = self.incidents;
     }
 
-    /// Breaks or repairs one thing.
-    pub async fn act(&mut self, world: &mut World) {
-        match self.random.random_range(0..29) {
-            0..3 => self.kill_replica(world),
-            3..5 => self.isolate_replica(world),
-            5 => self.cut_one_way(world),
-            6..8 => self.kill_agent(world),
-            8 => self.kill_host(world),
-            9 => self.isolate_host(world),
-            10 => self.break_gpu(world),
-            11..13 => self.step_clock(world),
-            13 => self.fill_disk(world),
-            14..16 => self.repeat_order(world),
-            16 => self.freeze_replica(world),
-            17 => self.freeze_agent(world),
-            18..20 => self.heal_links(world),
-            20..23 => self.start_replicas(world).await,
-            23 => self.thaw(),
-            24..27 => self.start_agents(world),
-            _ => self.start_hosts(world),
+    /// Carries out an act. One that cannot be, because what it is about is down or not there, is noted as skipped.
+    pub async fn perform(&mut self, world: &mut World, act: &Act) {
+        if let Done::Skipped(why) = self.carry_out(world, &act.deed).await {
+            self.skipped += 1;
+            let Act { number, deed, .. } = act;
+            self.note(
+                world,
+                "skipped",
+                format_args!("act {number} {deed:?}: {why}"),
+            );
         }
+    }
+
+    async fn carry_out(&mut self, world: &mut World, deed: &Deed) -> Done {
+        if !exists(world, deed) {
+            return Done::Skipped("it is about what is not there");
+        }
+        match deed {
+            Deed::KillReplica(id) => return self.kill_replica(world, *id),
+            Deed::Isolate(place) => self.isolate(world, *place),
+            Deed::Cut { from, to } => return self.cut(world, *from, *to),
+            Deed::KillAgent(host) => return self.kill_agent(world, *host as usize),
+            Deed::KillHost(host) => return self.kill_host(world, *host as usize),
+            Deed::BreakGpu { host, gpu, xid } => {
+                self.break_gpu(world, (*host as usize, *gpu as usize), *xid);
+            }
+            Deed::StepHostClocks { by_ms } => self.step_host_clocks(world, *by_ms),
+            Deed::StepReplicaClock { replica, by_ms } => {
+                self.step_replica_clock(world, *replica, *by_ms);
+            }
+            Deed::FillDisk(id) => return self.fill_disk(world, *id),
+            Deed::RepeatOrder(host) => self.repeat_order(world, *host as usize),
+            Deed::FreezeReplica(id) => return self.freeze_replica(world, *id),
+            Deed::FreezeAgent(host) => return self.freeze_agent(world, *host as usize),
+            Deed::FreezeHost(host) => return self.freeze_host(world, *host as usize),
+            Deed::HealLinks => self.heal_links(world),
+            Deed::StartReplicas => self.start_replicas(world).await,
+            Deed::Thaw => self.thaw(world),
+            Deed::StartAgents => self.start_agents(world),
+            Deed::StartHosts => self.start_hosts(world),
+            Deed::HealGpus => self.heal_gpus(world),
+        }
+        Done::Yes
     }
 
     /// Repairs everything.
     pub async fn repair(&mut self, world: &mut World) {
         self.heal_links(world);
-        self.thaw();
+        self.thaw(world);
         self.start_replicas(world).await;
         self.start_agents(world);
         self.start_hosts(world);
-        for (host, gpu) in std::mem::take(&mut self.gpus_out) {
-            world.hosts[host].set_gpu(gpu, GpuHealth::Healthy);
-            self.repaired("GPU healed", format_args!("{gpu} of {}", host_name(host)));
-        }
+        self.heal_gpus(world);
     }
 
-    fn broke(&mut self, fault: &'static str, what: fmt::Arguments<'_>) {
+    fn broke(&mut self, world: &World, fault: &'static str, what: fmt::Arguments<'_>) -> Done {
         *self.faults.entry(fault).or_default() += 1;
-        self.note(fault, what);
+        self.note(world, fault, what);
+        Done::Yes
     }
 
-    fn repaired(&mut self, repair: &'static str, what: fmt::Arguments<'_>) {
+    fn repaired(&mut self, world: &World, repair: &'static str, what: fmt::Arguments<'_>) {
         *self.repairs.entry(repair).or_default() += 1;
-        self.note(repair, what);
+        self.note(world, repair, what);
     }
 
-    fn note(&mut self, kind: &str, what: fmt::Arguments<'_>) {
+    fn note(&mut self, world: &World, kind: &str, what: fmt::Arguments<'_>) {
         let at_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let what = format!("{kind}: {what}");
+        world.judges.scene(|| Scene::new(SceneKind::Act, &what));
         self.incidents.push(Incident { at_ms, what });
     }
 
-    fn draw_replica(&mut self, world: &World) -> u32 {
-        self.random.random_range(1..=world.replicas_count())
-    }
-
-    fn draw_host(&mut self, world: &World) -> usize {
-        self.random.random_range(0..world.hosts.len())
-    }
-
-    fn kill_replica(&mut self, world: &mut World) {
-        let id = self.draw_replica(world);
-        if world.replicas.is_up(id) {
-            world.kill_replica(id);
-            self.broke("replica killed", format_args!("{id}"));
+    fn kill_replica(&mut self, world: &mut World, id: u32) -> Done {
+        if !world.replicas.is_up(id) {
+            return Done::Skipped("it is down");
         }
+        world.kill_replica(id);
+        self.broke(world, "replica killed", format_args!("{id}"))
     }
 
-    fn isolate_replica(&mut self, world: &World) {
-        let id = self.draw_replica(world);
-        let everybody = everybody(world);
-        world.network.isolate(NodeId(id), everybody);
-        self.broke("replica isolated", format_args!("{id}"));
+    fn isolate(&mut self, world: &World, place: Place) {
+        world.network.isolate(node_of(place), everybody(world));
+        let fault = match place {
+            Place::Replica(_) => "replica isolated",
+            Place::Agent(_) => "host isolated",
+            Place::User(_) => "user isolated",
+        };
+        self.broke(world, fault, format_args!("{place}"));
     }
 
-    fn cut_one_way(&mut self, world: &World) {
-        let everybody = everybody(world);
-        let from = everybody[self.random.random_range(0..everybody.len())];
-        let to = NodeId(self.draw_replica(world));
-        world.network.cut(from, to);
-        self.broke(
-            "one-way cut",
-            format_args!("node {} to replica {}", from.0, to.0),
-        );
-    }
-
-    fn kill_agent(&mut self, world: &World) {
-        let host = self.draw_host(world);
-        if !self.hosts_down.contains(&host) && self.agents_down.insert(host) {
-            world.hosts[host].kill_agent();
-            self.broke("agent killed", format_args!("{}", host_name(host)));
+    fn cut(&mut self, world: &World, from: Place, to: Place) -> Done {
+        if from == to {
+            return Done::Skipped("nobody is cut off from itself");
         }
+        world.network.cut(node_of(from), node_of(to));
+        let fault = match (from, to) {
+            (Place::User(_), _) | (_, Place::User(_)) => "one-way cut of a user",
+            (Place::Agent(_), _) => "one-way cut to a replica",
+            (_, Place::Agent(_)) => "one-way cut to a host",
+            _ => "one-way cut between replicas",
+        };
+        self.broke(world, fault, format_args!("{from} to {to}"))
     }
 
-    fn kill_host(&mut self, world: &World) {
-        let host = self.draw_host(world);
-        if self.hosts_down.insert(host) {
-            self.agents_down.remove(&host);
-            world.hosts[host].kill_host();
-            self.broke("host killed", format_args!("{}", host_name(host)));
+    fn kill_agent(&mut self, world: &World, host: usize) -> Done {
+        if self.hosts_down.contains(&host) || self.agents_down.contains(&host) {
+            return Done::Skipped("it is down");
         }
+        if self.hosts_frozen.contains(&host) {
+            return Done::Skipped("its host stands still");
+        }
+        self.agents_down.insert(host);
+        world.hosts[host].kill_agent();
+        self.broke(world, "agent killed", format_args!("{}", host_name(host)))
     }
 
-    fn isolate_host(&mut self, world: &World) {
-        let host = self.draw_host(world);
-        world
-            .network
-            .isolate(world.hosts[host].agent_node(), everybody(world));
-        self.broke("host isolated", format_args!("{}", host_name(host)));
+    fn kill_host(&mut self, world: &World, host: usize) -> Done {
+        if !self.hosts_down.insert(host) {
+            return Done::Skipped("it is down");
+        }
+        self.agents_down.remove(&host);
+        self.hosts_frozen.remove(&host);
+        world.hosts[host].kill_host();
+        self.broke(world, "host killed", format_args!("{}", host_name(host)))
     }
 
-    fn break_gpu(&mut self, world: &World) {
-        let host = self.draw_host(world);
-        let gpus = world.hosts[host].gpus();
-        let gpu = gpus[self.random.random_range(0..gpus.len())];
+    fn break_gpu(&mut self, world: &World, (host, index): (usize, usize), xid: u32) {
+        let gpu = world.hosts[host].gpus()[index];
         let health = GpuHealth::Faulted {
-            signal: "xid-79".to_owned(),
+            signal: format!("xid-{xid}"),
             detail: String::new(),
         };
         world.hosts[host].set_gpu(gpu, health);
-        self.gpus_out.push((host, gpu));
-        self.broke("GPU lost", format_args!("{gpu} of {}", host_name(host)));
-    }
-
-    fn step_clock(&mut self, world: &World) {
-        let by_ms = self
-            .random
-            .random_range(-CLOCK_STEP_MS_MAX..CLOCK_STEP_MS_MAX);
-        if self.random.random_bool(0.5) {
-            // A time server went wrong.
-            world.hosts.iter().for_each(|host| host.step_clock(by_ms));
-            self.broke("clocks stepped", format_args!("all hosts by {by_ms:+} ms"));
-            return;
-        }
-        let id = self.draw_replica(world);
-        world.replicas.nodes[id as usize - 1].clock.step_wall(by_ms);
+        self.gpus_out.insert((host, gpu));
+        let name = host_name(host);
         self.broke(
-            "clock stepped",
-            format_args!("replica {id} by {by_ms:+} ms"),
+            world,
+            "GPU faulted",
+            format_args!("{gpu} of {name}, xid {xid}"),
         );
     }
 
-    fn fill_disk(&mut self, world: &World) {
-        let id = self.draw_replica(world);
-        if self.disks_full.insert(id) {
-            world.replicas.set_disk_full(id, true);
-            self.broke("disk full", format_args!("replica {id}"));
-        }
+    fn step_host_clocks(&mut self, world: &World, by_ms: i64) {
+        world.hosts.iter().for_each(|host| host.step_clock(by_ms));
+        self.broke(
+            world,
+            "clocks of hosts stepped",
+            format_args!("by {by_ms:+} ms"),
+        );
     }
 
-    fn repeat_order(&mut self, world: &World) {
-        let host = self.draw_host(world);
+    fn step_replica_clock(&mut self, world: &World, id: u32, by_ms: i64) {
+        world.replicas.nodes[id as usize - 1].clock.step_wall(by_ms);
+        let what = format_args!("replica {id} by {by_ms:+} ms");
+        self.broke(world, "clock of a replica stepped", what);
+    }
+
+    fn fill_disk(&mut self, world: &World, id: u32) -> Done {
+        if !self.disks_full.insert(id) {
+            return Done::Skipped("it is full");
+        }
+        world.replicas.set_disk_full(id, true);
+        self.broke(world, "disk full", format_args!("replica {id}"))
+    }
+
+    fn repeat_order(&mut self, world: &World, host: usize) {
         world.hosts[host].repeat_order();
-        self.broke("old order repeated", format_args!("{}", host_name(host)));
+        self.broke(
+            world,
+            "old order repeated",
+            format_args!("{}", host_name(host)),
+        );
     }
 
-    fn freeze_replica(&mut self, world: &World) {
-        let id = self.draw_replica(world);
-        if world.replicas.is_up(id) && self.frozen.insert(NodeId(id)) {
-            freeze(NodeId(id));
-            self.broke("replica frozen", format_args!("{id}"));
+    fn freeze_replica(&mut self, world: &World, id: u32) -> Done {
+        if !world.replicas.is_up(id) || !self.frozen.insert(NodeId(id)) {
+            return Done::Skipped("it is down or stands still");
         }
+        freeze(NodeId(id));
+        self.broke(world, "replica frozen", format_args!("{id}"))
     }
 
-    fn freeze_agent(&mut self, world: &World) {
-        let host = self.draw_host(world);
+    fn freeze_agent(&mut self, world: &World, host: usize) -> Done {
         let node = world.hosts[host].agent_node();
-        let is_down = self.agents_down.contains(&host) || self.hosts_down.contains(&host);
-        if !is_down && self.frozen.insert(node) {
-            freeze(node);
-            self.broke("agent frozen", format_args!("{}", host_name(host)));
+        if self.is_agent_away(host) || !self.frozen.insert(node) {
+            return Done::Skipped("it is down or stands still");
         }
+        freeze(node);
+        self.broke(world, "agent frozen", format_args!("{}", host_name(host)))
     }
 
-    fn thaw(&mut self) {
+    fn freeze_host(&mut self, world: &World, host: usize) -> Done {
+        let machine = &world.hosts[host];
+        let is_still = self.frozen.contains(&machine.agent_node());
+        if is_still || self.is_agent_away(host) {
+            return Done::Skipped("it, or its agent, is down or stands still");
+        }
+        self.hosts_frozen.insert(host);
+        machine.freeze();
+        self.broke(world, "host frozen", format_args!("{}", host_name(host)))
+    }
+
+    fn is_agent_away(&self, host: usize) -> bool {
+        let away = [&self.agents_down, &self.hosts_down, &self.hosts_frozen];
+        away.iter().any(|hosts| hosts.contains(&host))
+    }
+
+    fn thaw(&mut self, world: &World) {
         for node in std::mem::take(&mut self.frozen) {
             thaw(node);
-            self.repaired("node thawed", format_args!("{}", node.0));
+            self.repaired(world, "node thawed", format_args!("{}", node.0));
+        }
+        for host in std::mem::take(&mut self.hosts_frozen) {
+            world.hosts[host].thaw();
+            self.repaired(world, "host thawed", format_args!("{}", host_name(host)));
         }
     }
 
     fn heal_links(&mut self, world: &World) {
         world.network.heal();
-        self.repaired("links healed", format_args!("all"));
+        self.repaired(world, "links healed", format_args!("all"));
+    }
+
+    fn heal_gpus(&mut self, world: &World) {
+        for (host, gpu) in std::mem::take(&mut self.gpus_out) {
+            world.hosts[host].set_gpu(gpu, GpuHealth::Healthy);
+            let name = host_name(host);
+            self.repaired(world, "GPU healed", format_args!("{gpu} of {name}"));
+        }
     }
 
     /// Starts what is down; a replica whose disk was full gets space and, because it may have stopped, a new
@@ -252,14 +307,14 @@ impl Nemesis {
             if world.replicas.is_up(id) {
                 world.kill_replica(id);
             }
-            self.repaired("disk freed", format_args!("replica {id}"));
+            self.repaired(world, "disk freed", format_args!("replica {id}"));
         }
         for id in 1..=world.replicas_count() {
             if world.replicas.is_up(id) {
                 continue;
             }
             match world.start_replica(id).await {
-                Ok(()) => self.repaired("replica restarted", format_args!("{id}")),
+                Ok(()) => self.repaired(world, "replica restarted", format_args!("{id}")),
                 Err(error) => {
                     let refusal = format!("({id}) did not start: {}", chain(&error));
                     world.judges.violate(Violation::Replica(refusal));
@@ -268,20 +323,61 @@ impl Nemesis {
         }
     }
 
-    fn start_agents(&mut self, world: &mut World) {
+    fn start_agents(&mut self, world: &World) {
         for host in std::mem::take(&mut self.agents_down) {
-            let seed = world.seed();
-            world.hosts[host].start_agent(seed);
-            self.repaired("agent restarted", format_args!("{}", host_name(host)));
+            world.hosts[host].start_agent();
+            self.repaired(
+                world,
+                "agent restarted",
+                format_args!("{}", host_name(host)),
+            );
         }
     }
 
-    fn start_hosts(&mut self, world: &mut World) {
+    fn start_hosts(&mut self, world: &World) {
         for host in std::mem::take(&mut self.hosts_down) {
-            let seed = world.seed();
-            world.hosts[host].boot(seed);
-            self.repaired("host booted", format_args!("{}", host_name(host)));
+            world.hosts[host].boot();
+            self.repaired(world, "host booted", format_args!("{}", host_name(host)));
         }
+    }
+}
+
+impl Default for Nemesis {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Whether everything that a deed is about is there: what a file says need not fit.
+fn exists(world: &World, deed: &Deed) -> bool {
+    let has_replica = |id: u32| (1..=world.replicas_count()).contains(&id);
+    let has_host = |host: u32| (host as usize) < world.hosts.len();
+    let has_place = |place: Place| match place {
+        Place::Replica(id) => has_replica(id),
+        Place::Agent(host) => has_host(host),
+        Place::User(number) => number < world.users(),
+    };
+    match deed {
+        Deed::KillReplica(id) | Deed::FillDisk(id) | Deed::FreezeReplica(id) => has_replica(*id),
+        Deed::StepReplicaClock { replica, .. } => has_replica(*replica),
+        Deed::Isolate(place) => has_place(*place),
+        Deed::Cut { from, to } => has_place(*from) && has_place(*to),
+        Deed::KillAgent(host)
+        | Deed::KillHost(host)
+        | Deed::RepeatOrder(host)
+        | Deed::FreezeAgent(host)
+        | Deed::FreezeHost(host) => has_host(*host),
+        Deed::BreakGpu { host, gpu, .. } => {
+            let machine = world.hosts.get(*host as usize);
+            machine.is_some_and(|machine| (*gpu as usize) < machine.gpus().len())
+        }
+        Deed::StepHostClocks { .. }
+        | Deed::HealLinks
+        | Deed::StartReplicas
+        | Deed::Thaw
+        | Deed::StartAgents
+        | Deed::StartHosts
+        | Deed::HealGpus => true,
     }
 }
 
@@ -289,8 +385,17 @@ fn host_name(host: usize) -> String {
     format!("node{host:02}")
 }
 
+const fn node_of(place: Place) -> NodeId {
+    match place {
+        Place::Replica(id) => NodeId(id),
+        Place::Agent(host) => SimHost::agent_node_of(host),
+        Place::User(number) => NodeId(CLIENT_NODES + number),
+    }
+}
+
 fn everybody(world: &World) -> Vec<NodeId> {
     let replicas = world.replicas.nodes.iter().map(|replica| replica.node);
-    let hosts = world.hosts.iter().map(super::host::SimHost::agent_node);
-    replicas.chain(hosts).collect()
+    let hosts = world.hosts.iter().map(SimHost::agent_node);
+    let users = (0..world.users()).map(|number| NodeId(CLIENT_NODES + number));
+    replicas.chain(hosts).chain(users).collect()
 }

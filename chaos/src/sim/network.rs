@@ -5,15 +5,18 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::draws::{Domain, draws};
 use super::runtime::{NodeId, spawn_on};
 
 /// Latency of one message, in microseconds.
 const LATENCY_US: std::ops::Range<u64> = 100..2_000;
+/// Bits of a node's number.
+const NODE_BITS: u32 = 16;
 /// FNV-1a's offset and prime, for 64 bits.
 const TRACE_SEED: u64 = 0xcbf2_9ce4_8422_2325;
 const TRACE_FACTOR: u64 = 0x0000_0100_0000_01b3;
@@ -28,7 +31,9 @@ pub struct SimNetwork {
 
 #[derive(Debug)]
 struct Links {
-    random: ChaCha8Rng,
+    seed: u64,
+    /// The draws of each directed link.
+    random: BTreeMap<(NodeId, NodeId), ChaCha8Rng>,
     /// Directed pairs that let nothing through.
     cut: BTreeSet<(NodeId, NodeId)>,
     /// How often each node was killed: a message to or from an earlier life is lost.
@@ -45,7 +50,8 @@ impl SimNetwork {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let links = Links {
-            random: ChaCha8Rng::seed_from_u64(seed),
+            seed,
+            random: BTreeMap::new(),
             cut: BTreeSet::new(),
             lives: BTreeMap::new(),
             down: BTreeSet::new(),
@@ -106,7 +112,7 @@ impl SimNetwork {
         let (latency, lives) = {
             let mut links = self.lock();
             links.messages += 1;
-            (links.draw_latency(), links.lives_of(from, to))
+            (links.draw_latency(from, to), links.lives_of(from, to))
         };
         tokio::time::sleep(latency).await;
         let mut links = self.lock();
@@ -128,7 +134,7 @@ impl SimNetwork {
             return None;
         }
         let (answer, answered) = oneshot::channel();
-        let seed = self.lock().random.random();
+        let seed = self.lock().draws(from, to).random();
         spawn_on(to, seed, async move {
             // The asker may have given up meanwhile.
             let _unheard = answer.send(serve.await);
@@ -157,13 +163,21 @@ impl Links {
         }
     }
 
-    fn draw_latency(&mut self) -> Duration {
-        let range = if self.random.random_range(0..100) == 0 {
+    /// The draws of a link: those of others are not touched by what it carries.
+    fn draws(&mut self, from: NodeId, to: NodeId) -> &mut ChaCha8Rng {
+        let seed = self.seed;
+        let of_link = || draws(seed, Domain::Link, (from.0 << NODE_BITS) | to.0, 0);
+        self.random.entry((from, to)).or_insert_with(of_link)
+    }
+
+    fn draw_latency(&mut self, from: NodeId, to: NodeId) -> Duration {
+        let random = self.draws(from, to);
+        let range = if random.random_range(0..100) == 0 {
             SLOW_LATENCY_US
         } else {
             LATENCY_US
         };
-        Duration::from_micros(self.random.random_range(range))
+        Duration::from_micros(random.random_range(range))
     }
 
     fn lives_of(&self, from: NodeId, to: NodeId) -> (u64, u64) {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use muster_raft_store::sim::Seams;
+use muster_raft_store::sim::{Observer, Seams};
 use muster_raft_store::{Config, Handle, OpenError, Peer, StateMachine, Timings};
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::Rng;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::clock::SimClock;
 use super::disk::{Deceit, SimDisk};
+use super::draws::{Domain, draws};
 use super::network::SimNetwork;
 use super::runtime::{NodeId, SimRuntime, kill, spawn_on};
 use super::transport::{Registry, SimTransport};
@@ -65,7 +65,9 @@ pub struct Replicas<M: StateMachine> {
     pub registry: Registry<M>,
     /// The links.
     pub network: SimNetwork,
-    random: ChaCha8Rng,
+    seed: u64,
+    /// How often each was started.
+    lives: Vec<u32>,
     snapshots: Arc<AtomicU64>,
 }
 
@@ -73,10 +75,10 @@ impl<M: StateMachine> Replicas<M> {
     /// `count` machines with empty disks, which may deceive (a mutant).
     #[must_use]
     pub fn new(count: u32, seed: u64, network: SimNetwork, deceit: Deceit) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
         let began = Instant::now();
-        let nodes = (1..=count)
+        let nodes: Vec<ReplicaNode> = (1..=count)
             .map(|id| {
+                let mut random = draws(seed, Domain::Replica, id, 0);
                 let drift = random.random_range(-DRIFT_PERMILLE_MAX..=DRIFT_PERMILLE_MAX);
                 let clock = SimClock::new(began, drift);
                 ReplicaNode {
@@ -87,10 +89,11 @@ impl<M: StateMachine> Replicas<M> {
             })
             .collect();
         Self {
+            lives: vec![0; nodes.len()],
             nodes,
             registry: Registry::default(),
             network,
-            random,
+            seed,
             snapshots: Arc::default(),
         }
     }
@@ -119,19 +122,31 @@ impl<M: StateMachine> Replicas<M> {
             .collect()
     }
 
+    /// How often a replica was started.
+    #[must_use]
+    pub fn life(&self, id: u32) -> u32 {
+        self.lives[id as usize - 1]
+    }
+
     /// Whether a replica is up.
     #[must_use]
     pub fn is_up(&self, id: u32) -> bool {
         self.registry.find(&Self::peer(id).address).is_some()
     }
 
-    /// Starts a replica on what its disk holds, and lets it listen.
+    /// Starts a replica on what its disk holds, and lets it listen; `observer` sees what it applies.
     ///
     /// # Errors
     /// If the replica refuses what it finds, which no fault of a simulation may cause.
-    pub async fn start(&mut self, id: u32) -> Result<Handle<M>, StartError> {
+    pub async fn start(
+        &mut self,
+        id: u32,
+        observer: Arc<dyn Observer<M>>,
+    ) -> Result<Handle<M>, StartError> {
         let replica = self.nodes[id as usize - 1].clone();
-        let latency = Duration::from_micros(self.random.random_range(SYNC_US));
+        self.lives[id as usize - 1] += 1;
+        let mut random = draws(self.seed, Domain::Replica, id, self.life(id));
+        let latency = Duration::from_micros(random.random_range(SYNC_US));
         let disk = Arc::new(replica.disk.mount(latency));
         let transport = SimTransport {
             from: replica.node,
@@ -144,11 +159,12 @@ impl<M: StateMachine> Replicas<M> {
             snapshots: disk,
             transport: Arc::new(transport),
             clock: Arc::new(replica.clock),
-            fresh_incarnation: self.random.random(),
+            fresh_incarnation: random.random(),
         };
         let (opened, outcome) = oneshot::channel();
-        spawn_on(replica.node, self.random.random(), async move {
-            let handle = Handle::open_on::<SimRuntime>(config(id), seams).await;
+        spawn_on(replica.node, random.random(), async move {
+            let opening = Handle::open_observed::<SimRuntime>(config(id), seams, observer);
+            let handle = opening.await;
             // The world waits for it; if the node is killed meanwhile, nobody does.
             let _unheard = opened.send(handle);
         });
@@ -166,7 +182,8 @@ impl<M: StateMachine> Replicas<M> {
         self.network.node_down(replica.node);
         drop(self.registry.close(&Self::peer(id).address));
         kill(replica.node);
-        replica.disk.kill(self.random.random_range(0..=1_000))
+        let mut random = draws(self.seed, Domain::Kill, id, self.life(id));
+        replica.disk.kill(random.random_range(0..=1_000))
     }
 
     /// Lets a replica's disk run full, or frees space on it.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::coverage::Coverage;
-use crate::check::{Disagreement, EarlyStart, LostWrite, Overlap, PhantomSuccess, StaleOrder};
+use crate::check::{
+    Disagreement, EarlyStart, LostWrite, Overlap, PhantomSuccess, RaftBreach, StaleOrder,
+};
 
 /// Violations that a report prints; the others are counted.
 const VIOLATIONS_PRINTED_MAX: usize = 8;
@@ -33,6 +35,9 @@ pub enum Violation {
     /// Replicas differ.
     #[error("agreement: {0}")]
     Divergence(#[from] Disagreement),
+    /// A promise of Raft is broken.
+    #[error("raft: {0}")]
+    Raft(#[from] RaftBreach),
     /// Replicas do not come to the same revision although nothing is broken.
     #[error("agreement: replicas at rest stand at revisions {0:?}")]
     Apart(Vec<u64>),
@@ -45,6 +50,26 @@ pub enum Violation {
     /// Nothing is broken any more, and still something does not end.
     #[error("no progress in the quiet phase: {0}")]
     Stuck(String),
+}
+
+impl Violation {
+    /// Its kind, in a word: what is kept while a failure is made smaller.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Audit(_) => "audit",
+            Self::Overlap(_) => "exclusivity",
+            Self::EarlyStart(_) => "assembly",
+            Self::Disobedience(_) => "fencing",
+            Self::Lost(_) => "acknowledged",
+            Self::Phantom(_) => "success",
+            Self::Divergence(_) | Self::Apart(_) => "agreement",
+            Self::Raft(_) => "raft",
+            Self::Replica(_) => "replica",
+            Self::Panic(_) => "panic",
+            Self::Stuck(_) => "progress",
+        }
+    }
 }
 
 /// A fault or a repair.
@@ -81,6 +106,14 @@ pub struct Report {
     pub audits: u64,
     /// How often two replicas' states were compared at one revision.
     pub compared: u64,
+    /// Entries of the log that were applied by anybody.
+    pub entries: u64,
+    /// Simulated milliseconds from the world's begin to its end.
+    pub simulated_ms: u64,
+    /// Simulated milliseconds until something was found.
+    pub first_violation_ms: Option<u64>,
+    /// Acts that could not be carried out.
+    pub skipped: u64,
     /// Final revision.
     pub revision: u64,
     /// Final state hash.
@@ -93,6 +126,19 @@ pub struct Report {
     pub coverage: Coverage,
     /// All faults and repairs, in order.
     pub incidents: Vec<Incident>,
+}
+
+impl Report {
+    /// A hash of everything in it: equal for equal worlds, in whatever process they ran.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        /// FNV-1a's offset and prime, for 64 bits.
+        const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+        const PRIME: u64 = 0x0000_0100_0000_01b3;
+        let text = format!("{self:?}");
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
+        text.bytes().fold(OFFSET, mix)
+    }
 }
 
 impl fmt::Display for Report {

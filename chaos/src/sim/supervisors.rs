@@ -18,6 +18,8 @@ use tokio::sync::{Notify, mpsc};
 use super::clock::SimClock;
 use super::coverage::Situation;
 use super::judges::Judges;
+use super::record::{Scene, SceneKind};
+use super::runtime::current_node;
 use crate::check::{Gang, Owner};
 
 /// Signal number of a kill.
@@ -54,6 +56,8 @@ pub struct Supervisors {
 struct Inner {
     tasks: BTreeMap<Owner, Supervised>,
     agent: Option<mpsc::Sender<(Owner, SupervisorReport)>>,
+    /// Since when the whole host stands still.
+    frozen_at: Option<MonotonicMs>,
 }
 
 #[derive(Clone, Debug)]
@@ -158,6 +162,11 @@ impl Supervised {
         Some(Turn::Ended(exit))
     }
 
+    /// Whether lines of its program run, or would if its host did not stand still.
+    const fn runs(&self) -> bool {
+        self.exit.is_none() && self.hang.is_none() && !self.waits
+    }
+
     fn is_stuck(&self) -> bool {
         self.exit.is_none() && self.hang.as_ref().is_some_and(|hang| hang.told)
     }
@@ -169,6 +178,16 @@ const fn gang_of(assignment: &TaskAssignment) -> Gang {
         unit: assignment.unit,
         number: assignment.attempt,
     }
+}
+
+/// What happened to a task, on its host.
+fn scene_of(owner: Owner, what: &str, happened: impl std::fmt::Display) -> Scene {
+    let Owner { key, epoch } = owner;
+    let (job, task) = (key.job, key.task);
+    let text = format!("{what} task {task} of job {job}, epoch {epoch}, {happened}");
+    Scene::new(SceneKind::Task, text)
+        .on(current_node())
+        .about(Some(job))
 }
 
 impl Supervisors {
@@ -287,6 +306,7 @@ impl Supervisors {
 
     fn run_process(&self, owner: Owner, assignment: &TaskAssignment) {
         self.judges.with(|seen| {
+            seen.scene(|| scene_of(owner, "a process of", "begins"));
             seen.book
                 .started(owner, gang_of(assignment), &assignment.gpus)
         });
@@ -351,6 +371,42 @@ impl Supervisors {
         }
     }
 
+    /// The host stands still: no line of any task runs, no supervisor counts.
+    pub fn freeze(&self) {
+        let now = self.now();
+        let mut inner = self.lock();
+        inner.frozen_at = Some(now);
+        let running = inner.tasks.iter().filter(|(_, task)| task.runs());
+        let running: Vec<Owner> = running.map(|(owner, _)| *owner).collect();
+        drop(inner);
+        self.judges
+            .with(|seen| running.into_iter().for_each(|owner| seen.book.froze(owner)));
+    }
+
+    /// The host goes on: tasks with what was left of their work, supervisors with what the clock says.
+    pub fn thaw(&self) {
+        let now = self.now();
+        let mut inner = self.lock();
+        let Some(since) = inner.frozen_at.take() else {
+            return;
+        };
+        for task in inner.tasks.values_mut() {
+            task.ends_at = task.ends_at.after(now.since(since));
+        }
+        drop(inner);
+        self.settle(now);
+        let inner = self.lock();
+        let running = inner.tasks.iter().filter(|(_, task)| task.runs());
+        let running: Vec<Owner> = running.map(|(owner, _)| *owner).collect();
+        drop(inner);
+        self.judges.with(|seen| {
+            running
+                .into_iter()
+                .for_each(|owner| seen.book.thawed(owner))
+        });
+        self.changed.notify_one();
+    }
+
     /// The host dies: every process is gone at once, and nobody reports it.
     pub fn die(&self) {
         let mut inner = self.lock();
@@ -358,6 +414,7 @@ impl Supervisors {
             self.judges.with(|seen| seen.book.ended(owner, None));
         }
         inner.agent = None;
+        inner.frozen_at = None;
     }
 
     /// Lets time pass for all tasks; runs until the host is killed.
@@ -391,7 +448,10 @@ impl Supervisors {
         drop(inner);
         for (owner, turn) in turns {
             match turn {
-                Turn::Killed => self.judges.with(|seen| seen.book.killed(owner)),
+                Turn::Killed => self.judges.with(|seen| {
+                    seen.scene(|| scene_of(owner, "a process of", "is killed and hangs"));
+                    seen.book.killed(owner);
+                }),
                 Turn::Stuck => {
                     self.judges
                         .with(|seen| seen.coverage.reached(Situation::Hung));
@@ -405,6 +465,7 @@ impl Supervisors {
 
     fn ended(&self, owner: Owner, exit: Exit) {
         self.judges.with(|seen| {
+            seen.scene(|| scene_of(owner, "a process of", format_args!("ends: {exit:?}")));
             seen.book.ended(owner, exit.code);
             if exit.start_error.is_some() {
                 seen.coverage.reached(Situation::PreparedInVain);

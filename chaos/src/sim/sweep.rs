@@ -1,19 +1,28 @@
 //! Many worlds: one per seed, on all cores, then the proofs that the judges see what they are there for.
 
+mod meta;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::num::NonZero;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+pub use meta::Meta;
+use meta::meta_test;
 
 use super::coverage::{Coverage, Situation};
 use super::mutant::Mutant;
+use super::plan::Acts;
+use super::record::difference;
 use super::report::{Report, Violation};
-use super::runtime::panic_message;
-use super::world::{WorldOptions, simulate};
+use super::world::{WorldOptions, record, simulate};
 
 /// Seeds within which each mutant must be found.
 pub const MUTANT_SEEDS_MAX: u64 = 40;
@@ -22,8 +31,14 @@ pub const COVERAGE_WORLDS_MIN: u64 = 100;
 /// Lines of progress of a sweep.
 const PROGRESS_LINES: u64 = 10;
 
+/// Last scenes before a violation that are told, and failures that are told so much of.
+const SCENES_TOLD: usize = 20;
+const FAILURES_TOLD: usize = 5;
+/// Milliseconds of an hour.
+const HOUR_MS: f64 = 3_600_000.0;
+
 /// Which worlds to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SweepOptions {
     /// First seed.
     pub first: u64,
@@ -35,6 +50,14 @@ pub struct SweepOptions {
     pub all_lines: bool,
     /// Whether the judges must find the mutants, too.
     pub mutants: bool,
+    /// A known bug that is switched on in every world.
+    pub mutant: Option<Mutant>,
+    /// Which acts are carried out.
+    pub acts: Acts,
+    /// Jobs of each user.
+    pub jobs: Option<u32>,
+    /// This program, to run one world in a process of its own.
+    pub program: Option<PathBuf>,
 }
 
 /// The outcome of a sweep.
@@ -44,8 +67,8 @@ pub struct SweepReport {
     pub options: SweepOptions,
     /// Worlds in which something happened that must not.
     pub failures: Vec<Report>,
-    /// Whether the first seed, run twice, gave the same bytes.
-    pub is_reproducible: bool,
+    /// Whether the first seed gave the same bytes every time.
+    pub meta: Meta,
     /// Mutants, the seed that found each, and what gave it away.
     pub mutants: Vec<(Mutant, Option<Find>)>,
     sums: Sums,
@@ -69,14 +92,23 @@ struct Sums {
     messages: u64,
     audits: u64,
     compared: u64,
+    entries: u64,
+    skipped: u64,
+    simulated_ms: u64,
+    /// Time that cores spent on it.
+    spent: Duration,
     faults: BTreeMap<&'static str, u64>,
     repairs: BTreeMap<&'static str, u64>,
     coverage: Coverage,
 }
 
 impl Sums {
-    fn add(&mut self, report: &Report) {
+    fn add(&mut self, report: &Report, spent: Duration) {
         self.worlds += 1;
+        self.spent += spent;
+        self.simulated_ms += report.simulated_ms;
+        self.entries += report.entries;
+        self.skipped += report.skipped;
         self.acknowledged += report.acknowledged;
         self.task_starts += report.task_starts;
         self.messages += report.messages;
@@ -97,7 +129,7 @@ impl SweepReport {
     #[must_use]
     pub fn holds(&self) -> bool {
         self.failures.is_empty()
-            && self.is_reproducible
+            && self.meta.holds()
             && self.mutants.iter().all(|(_, find)| find.is_some())
             && self.unreached().is_empty()
     }
@@ -118,8 +150,20 @@ impl SweepReport {
             "\n{} worlds of {} s with faults and a quiet end: {} acknowledged jobs, {} task starts, {} messages",
             sums.worlds, self.options.faults_s, sums.acknowledged, sums.task_starts, sums.messages
         )?;
+        let hours = sums.simulated_ms as f64 / HOUR_MS;
+        let core_hours = sums.spent.as_secs_f64() * 1_000.0 / HOUR_MS;
+        writeln!(
+            formatter,
+            "{hours:.1} simulated hours of clusters in {core_hours:.2} core-hours: {:.0} cluster-hours per core-hour",
+            hours / core_hours.max(f64::MIN_POSITIVE)
+        )?;
         write_counts(formatter, "faults", &sums.faults)?;
         write_counts(formatter, "repairs", &sums.repairs)?;
+        writeln!(
+            formatter,
+            "  {:>8}  acts skipped, because what they are about was down",
+            sums.skipped
+        )?;
         writeln!(formatter, "situations")?;
         for situation in Situation::ALL {
             let times = sums.coverage.times(situation);
@@ -131,29 +175,30 @@ impl SweepReport {
         }
         writeln!(
             formatter,
-            "  ({} states audited, {} comparisons of replicas)",
-            sums.audits, sums.compared
+            "  ({} states audited, {} comparisons of replicas, {} entries of logs)",
+            sums.audits, sums.compared, sums.entries
         )
     }
 
     fn write_proofs(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = self.options.first;
-        let same = if self.is_reproducible {
-            "the same bytes"
-        } else {
-            "DIFFERENT worlds"
-        };
         writeln!(formatter, "proofs")?;
-        writeln!(formatter, "  seed {first} run twice gives {same}")?;
+        writeln!(formatter, "  seed {first}: {}", self.meta)?;
         for (mutant, find) in &self.mutants {
             match find {
-                Some(Find { seed, violation }) => writeln!(
-                    formatter,
-                    "  mutant {mutant:?} is found by seed {seed}: {violation}"
-                )?,
+                Some(Find { seed, violation }) => {
+                    let world = world_of(&self.options, *seed, Some(*mutant));
+                    let (name, command) = (mutant.name(), world.command());
+                    writeln!(
+                        formatter,
+                        "  mutant {name} is found by seed {seed}: {violation}"
+                    )?;
+                    writeln!(formatter, "    replay: {command}")?;
+                }
                 None => writeln!(
                     formatter,
-                    "  mutant {mutant:?} is NOT FOUND within {MUTANT_SEEDS_MAX} seeds"
+                    "  mutant {} is NOT FOUND within {MUTANT_SEEDS_MAX} seeds",
+                    mutant.name()
                 )?,
             }
         }
@@ -174,10 +219,40 @@ impl SweepReport {
                     incident.what
                 )?;
             }
-            writeln!(
+        }
+        for failure in self.failures.iter().take(FAILURES_TOLD) {
+            self.write_end(formatter, failure)?;
+        }
+        for failure in &self.failures {
+            let world = world_of(&self.options, failure.seed, self.options.mutant);
+            writeln!(formatter, "replay: {}", world.command())?;
+        }
+        Ok(())
+    }
+
+    /// The last of what happened in a world that failed, and what the last command changed: it is run again for that.
+    fn write_end(&self, formatter: &mut fmt::Formatter<'_>, failure: &Report) -> fmt::Result {
+        let world = world_of(&self.options, failure.seed, self.options.mutant);
+        let record = match record(&world) {
+            Ok((_, record)) => record,
+            Err(error) => return writeln!(formatter, "it cannot be run again: {error}"),
+        };
+        writeln!(
+            formatter,
+            "\nseed {}: the last of what happened",
+            failure.seed
+        )?;
+        for scene in record.last(SCENES_TOLD) {
+            writeln!(formatter, "  {scene}")?;
+        }
+        let states = record.last_change();
+        let states =
+            states.and_then(|(from, to)| Some((record.state_upto(from)?, record.state(to)?)));
+        if let Some((before, after)) = states {
+            write!(
                 formatter,
-                "    replay: muster chaos sim --first {} --seeds 1 --faults-seconds {} --skip-mutants",
-                failure.seed, self.options.faults_s
+                "what the last command changed: {}",
+                difference(before, after)
             )?;
         }
         Ok(())
@@ -185,14 +260,15 @@ impl SweepReport {
 }
 
 /// What is checked, for people; `Violation` has a kind for each.
-const CHECKS: [&str; 9] = [
+const CHECKS: [&str; 10] = [
     "exclusivity: no GPU, task or gang in two attempts, none started twice or after a newer one (tasks' side)",
-    "acknowledged: every answered submit is there once under its answer, every answered cancel stands",
+    "acknowledged: every answered submit is there under its answer, every job is the answer to one request, every refused submit did nothing, every answered cancel stands",
     "reads: a linearizable read after an answer sees the job, whichever replica is asked",
-    "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, at every state seen",
+    "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, after every entry that a replica applies",
     "assembly: no member of a gang that waits for itself begins before all of its members were prepared (tasks' side)",
     "fencing: no agent acts on an order older than one it acted on; no attempt of an older epoch starts",
     "agreement: replicas at one revision have one state hash; at rest they stand at one revision",
+    "raft: one leader in a term, terms never go back, entries never change and are applied in order, a log is cut only behind a snapshot",
     "success: a unit that counts as success has run, every task of it, to exit code 0 (tasks' side)",
     "progress: after the last repair every job that fits ends, no process is left; no panic, no replica stops by itself",
 ];
@@ -230,47 +306,37 @@ impl fmt::Display for SweepReport {
 /// # Errors
 /// If `progress` or the operating system fails.
 pub fn sweep(options: SweepOptions, progress: &mut (dyn Write + Send)) -> io::Result<SweepReport> {
-    let (sums, failures) = Sweep::run(options, progress)?;
-    let first = world_of(options, options.first, None);
-    let is_reproducible = run_world(first)? == run_world(first)?;
+    let (sums, failures, first) = Sweep::run(&options, progress)?;
+    let meta = meta_test(&options, first.as_ref())?;
     let mut mutants = Vec::new();
     if options.mutants {
         for mutant in Mutant::ALL {
-            mutants.push((mutant, find(mutant, options)?));
+            mutants.push((mutant, find(mutant, &options)?));
         }
     }
     Ok(SweepReport {
         options,
         failures,
-        is_reproducible,
+        meta,
         mutants,
         sums,
     })
 }
 
-const fn world_of(options: SweepOptions, seed: u64, mutant: Option<Mutant>) -> WorldOptions {
+fn world_of(options: &SweepOptions, seed: u64, mutant: Option<Mutant>) -> WorldOptions {
     WorldOptions {
         seed,
         faults_s: options.faults_s,
         mutant,
+        acts: options.acts.clone(),
+        jobs: options.jobs,
     }
 }
 
-/// Runs a world; a panic is a violation like any other.
-fn run_world(options: WorldOptions) -> io::Result<Report> {
-    catch_unwind(AssertUnwindSafe(|| simulate(options))).unwrap_or_else(|payload| {
-        Ok(Report {
-            seed: options.seed,
-            violations: vec![Violation::Panic(panic_message(&*payload))],
-            ..Report::default()
-        })
-    })
-}
-
 /// The first seed that finds a mutant by what it must show as.
-fn find(mutant: Mutant, options: SweepOptions) -> io::Result<Option<Find>> {
+fn find(mutant: Mutant, options: &SweepOptions) -> io::Result<Option<Find>> {
     for seed in options.first..options.first + MUTANT_SEEDS_MAX {
-        let report = run_world(world_of(options, seed, Some(mutant)))?;
+        let report = simulate(&world_of(options, seed, Some(mutant)))?;
         let mut violations = report.violations.into_iter();
         if let Some(violation) = violations.find(|violation| mutant.shows_as(violation)) {
             return Ok(Some(Find { seed, violation }));
@@ -281,22 +347,25 @@ fn find(mutant: Mutant, options: SweepOptions) -> io::Result<Option<Find>> {
 
 /// A sweep under way.
 struct Sweep<'a> {
-    options: SweepOptions,
+    options: &'a SweepOptions,
     sums: Sums,
     failures: Vec<Report>,
+    /// What the first seed came to.
+    first: Option<Report>,
     progress: &'a mut (dyn Write + Send),
 }
 
 impl<'a> Sweep<'a> {
     fn run(
-        options: SweepOptions,
+        options: &'a SweepOptions,
         progress: &'a mut (dyn Write + Send),
-    ) -> io::Result<(Sums, Vec<Report>)> {
+    ) -> io::Result<(Sums, Vec<Report>, Option<Report>)> {
         let next = AtomicU64::new(options.first);
         let sweep = Mutex::new(Self {
             options,
             sums: Sums::default(),
             failures: Vec::new(),
+            first: None,
             progress,
         });
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -311,14 +380,20 @@ impl<'a> Sweep<'a> {
             })
         })?;
         let Self {
-            sums, mut failures, ..
+            sums,
+            mut failures,
+            first,
+            ..
         } = sweep.into_inner().unwrap_or_else(PoisonError::into_inner);
         failures.sort_by_key(|report| report.seed);
-        Ok((sums, failures))
+        Ok((sums, failures, first))
     }
 
-    fn take(&mut self, report: Report) -> io::Result<()> {
-        self.sums.add(&report);
+    fn take(&mut self, report: Report, spent: Duration) -> io::Result<()> {
+        self.sums.add(&report, spent);
+        if report.seed == self.options.first {
+            self.first = Some(report.clone());
+        }
         if self.options.all_lines || !report.violations.is_empty() {
             writeln!(self.progress, "{report}")?;
         }
@@ -343,15 +418,24 @@ impl<'a> Sweep<'a> {
     }
 }
 
-fn run_some(next: &AtomicU64, options: SweepOptions, sweep: &Mutex<Sweep<'_>>) -> io::Result<()> {
+/// Time that this thread has spent on a core.
+fn core_time() -> Duration {
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(spent.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(spent.tv_nsec).unwrap_or_default())
+}
+
+fn run_some(next: &AtomicU64, options: &SweepOptions, sweep: &Mutex<Sweep<'_>>) -> io::Result<()> {
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
         if seed >= options.first + options.seeds {
             return Ok(());
         }
-        let report = run_world(world_of(options, seed, None))?;
+        let before = core_time();
+        let report = simulate(&world_of(options, seed, options.mutant))?;
+        let spent = core_time().saturating_sub(before);
         let mut sweep = sweep.lock().unwrap_or_else(PoisonError::into_inner);
-        sweep.take(report)?;
+        sweep.take(report, spent)?;
     }
 }
 
@@ -368,11 +452,36 @@ mod tests {
             faults_s: 40,
             all_lines: true,
             mutants: true,
+            ..SweepOptions::default()
         };
         let mut lines = Vec::new();
         let report = sweep(options, &mut lines).unwrap();
         assert!(report.holds(), "{report}");
         assert_eq!(report.mutants.len(), Mutant::ALL.len());
         assert_eq!(String::from_utf8(lines).unwrap().lines().count(), 4);
+        let text = report.to_string();
+        assert!(text.contains("cluster-hours per core-hour"), "{text}");
+        // Every bug that was found comes with the command that shows it again.
+        let replays = text.lines().filter(|line| line.contains("replay: muster"));
+        assert_eq!(replays.count(), Mutant::ALL.len());
+    }
+
+    #[test]
+    fn a_failure_is_told_with_its_end_and_its_replay() {
+        let options = SweepOptions {
+            first: 0,
+            seeds: 1,
+            faults_s: 20,
+            mutant: Some(Mutant::BeginsAlone),
+            ..SweepOptions::default()
+        };
+        let report = sweep(options, &mut Vec::new()).unwrap();
+        assert!(!report.holds() && report.meta.holds(), "{report}");
+        let text = report.to_string();
+        assert!(text.contains("VIOLATION  "), "{text}");
+        assert!(text.contains("what the last command changed"), "{text}");
+        let replay = "replay: muster chaos sim --first 0 --seeds 1 --faults-seconds 20 \
+                      --skip-mutants --mutant begins-alone";
+        assert!(text.contains(replay), "{text}");
     }
 }

@@ -1,28 +1,31 @@
 //! A whole simulated cluster: replicas with their leader loops, hosts, users, a nemesis, and the judges.
 
+mod options;
+mod quiet;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::command::{BlockTarget, Command};
-use muster_core::health::Component;
-use muster_core::ids::{JobId, ReplicaId, RequestId};
+use muster_core::ids::ReplicaId;
 use muster_core::lifecycle::JobPhase;
-use muster_core::plan::{Blocker, Budget, blocker};
-use muster_core::state::{Gpu, Host, Job, State};
+use muster_core::plan::Budget;
+use muster_core::state::State;
 use muster_core::timings::Timings;
-use muster_raft_store::Handle;
+use muster_raft_store::{Handle, Leadership};
 use muster_scheduler::leader::{
     LEADER_INPUTS_MAX, LeaderLoop, LeaderSettings, ShadowStore, SharedShadows, WorkerDirectory,
 };
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::clients::{SimClient, draws, propose};
+use super::clients::{CLIENT_NODES, SimClient};
 use super::clock::SimClock;
 use super::coverage::Situation;
+use super::draws::{Domain, draws, seed_of};
 use super::gateway::Gateway;
 use super::host::{HostSettings, SimHost, SimPlace};
 use super::judges::Judges;
@@ -30,10 +33,13 @@ use super::mutant::Mutant;
 use super::nemesis::Nemesis;
 use super::network::SimNetwork;
 use super::peers::{ShadowService, ShadowServices, SimPeers};
+use super::plan::Plan;
+use super::record::{Record, Scene, SceneKind};
 use super::replicas::{Replicas, StartError};
 use super::report::{Report, Violation};
-use super::runtime::{NodeId, spawn_on, take_panics};
-use super::stuck::describe_stuck;
+use super::runtime::{NodeId, panic_message, run_world, spawn_on, take_panics};
+
+pub use options::WorldOptions;
 
 /// Heartbeats of simulated clusters: fast, so that a short run sees many leases end.
 const TIMINGS: Timings = Timings {
@@ -43,27 +49,8 @@ const TIMINGS: Timings = Timings {
 };
 /// Leases of simulated jobs.
 const PARTITION_GRACE_MS: u64 = 6_000;
-/// How long the quiet phase may take until every job has ended: leases, back-offs and run times.
-const QUIET_MAX: Duration = Duration::from_secs(600);
-/// How long replicas may take until they stand at one revision.
-const REST_MAX: Duration = Duration::from_secs(30);
-/// Ids of the requests by which an operator gives things back; those of users are drawn.
-const OPERATORS_REQUESTS: u128 = 1 << 100;
-/// How long giving one thing back may take.
-const UNBLOCK_TIMEOUT: Duration = Duration::from_secs(2);
-/// First node number of users.
-const CLIENT_NODES: u32 = 900;
-
-/// What makes a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorldOptions {
-    /// Everything that is drawn is drawn from it.
-    pub seed: u64,
-    /// Simulated time with faults.
-    pub faults_s: u64,
-    /// A known bug, switched on to prove that the judges find it.
-    pub mutant: Option<Mutant>,
-}
+/// How often a replica is asked what it says of itself, and the world whether it goes on.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A cluster under test.
 #[derive(Debug)]
@@ -78,26 +65,55 @@ pub struct World {
     pub network: SimNetwork,
     gateway: Gateway,
     shadows: ShadowServices,
-    random: ChaCha8Rng,
+    plan: Plan,
     /// Who watches.
     pub judges: Judges,
 }
 
-/// Runs one world to its end.
+/// Runs one world to its end. A panic is a violation like any other.
 ///
 /// # Errors
 /// If the operating system gives no event loop.
-pub fn simulate(options: WorldOptions) -> std::io::Result<Report> {
-    super::runtime::run_world(options.seed, async move { World::new(options).run().await })
+pub fn simulate(options: &WorldOptions) -> std::io::Result<Report> {
+    judged(options, &Judges::default())
+}
+
+/// Runs one world to its end and keeps a record of everything.
+///
+/// # Errors
+/// If the operating system gives no event loop.
+pub fn record(options: &WorldOptions) -> std::io::Result<(Report, Record)> {
+    let judges = Judges::with_record();
+    let report = judged(options, &judges)?;
+    Ok((report, judges.take_record().unwrap_or_default()))
+}
+
+fn judged(options: &WorldOptions, judges: &Judges) -> std::io::Result<Report> {
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        let (options, judges) = (options.clone(), judges.clone());
+        run_world(options.seed, async move {
+            World::new(options, judges).run().await
+        })
+    }));
+    ran.unwrap_or_else(|payload| {
+        let panicked = Violation::Panic(panic_message(&*payload));
+        judges.violate(panicked.clone());
+        Ok(Report {
+            seed: options.seed,
+            violations: vec![panicked],
+            ..Report::default()
+        })
+    })
 }
 
 impl World {
-    fn new(options: WorldOptions) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(options.seed);
-        let network = SimNetwork::new(random.random());
-        let count = if random.random_range(0..4) == 0 { 5 } else { 3 };
+    fn new(options: WorldOptions, judges: Judges) -> Self {
+        judges.begin();
+        let seed = options.seed;
+        let plan = Plan::of(seed, options.faults_s, &options.acts);
+        let network = SimNetwork::new(seed);
         let deceit = Mutant::deceit(options.mutant);
-        let replicas = Replicas::new(count, random.random(), network.clone(), deceit);
+        let replicas = Replicas::new(plan.shape.replicas, seed, network.clone(), deceit);
         let mut world = Self {
             options,
             replicas,
@@ -105,8 +121,8 @@ impl World {
             network,
             gateway: Gateway::default(),
             shadows: ShadowServices::default(),
-            random,
-            judges: Judges::default(),
+            plan,
+            judges,
         };
         world.add_hosts();
         world
@@ -120,28 +136,22 @@ impl World {
             .iter()
             .map(|replica| replica.node)
             .collect();
-        for number in 0..self.random.random_range(2..8) {
+        let seed = self.options.seed;
+        for (number, gpus) in (0..).zip(self.plan.shape.hosts.clone()) {
+            let mut random = draws(seed, Domain::Host, number, 0);
             let settings = HostSettings {
+                seed,
                 number,
-                gpus: self.random.random_range(2..9),
-                place: self.draw_place(number),
+                gpus,
+                place: draw_place(&mut random, number),
                 timings: TIMINGS,
                 mutant: self.options.mutant,
             };
-            let clock = SimClock::new(began, self.random.random_range(-9..10));
+            let clock = SimClock::new(began, random.random_range(-9..10));
             let links = (self.network.clone(), self.gateway.clone());
             let host = SimHost::new(settings, clock, links, nodes.clone(), self.judges.clone());
             self.hosts.push(host);
         }
-    }
-
-    /// Racks of three hosts; some agents know nothing, some put their rack into another pod than the others do.
-    fn draw_place(&mut self, number: u32) -> Option<SimPlace> {
-        self.random.random_bool(0.7).then(|| SimPlace {
-            pod: self.random.random_range(0..8) / 7,
-            rack: number / 3,
-            socket_gpus: self.random.random_range(1..5),
-        })
     }
 
     async fn run(mut self) -> Report {
@@ -150,24 +160,33 @@ impl World {
             self.judges.violate(Violation::Replica(refusal));
             return self.report();
         }
-        for host in &self.hosts {
-            host.boot(self.random.random());
-        }
+        self.hosts.iter().for_each(SimHost::boot);
         let users = self.start_users();
-        let faults = Duration::from_secs(self.options.faults_s);
-        let mut nemesis = Nemesis::new(self.random.random());
-        let end = Instant::now() + faults;
-        while Instant::now() < end && self.goes_on() {
-            let pause_ms = self.random.random_range(200..4_000);
-            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-            nemesis.act(&mut self).await;
+        let mut nemesis = Nemesis::new();
+        let began = Instant::now();
+        for act in self.plan.acts.clone() {
+            self.wait_until(began + Duration::from_millis(act.at_ms))
+                .await;
+            if !self.goes_on() {
+                break;
+            }
+            nemesis.perform(&mut self, &act).await;
         }
+        let faults = Duration::from_secs(self.options.faults_s);
+        self.wait_until(began + faults).await;
         nemesis.repair(&mut self).await;
         self.quiet(users).await;
         self.judge();
         let mut report = self.report();
         nemesis.tell(&mut report);
         report
+    }
+
+    /// Lets time pass, but not beyond what ends the world.
+    async fn wait_until(&self, at: Instant) {
+        while self.goes_on() && Instant::now() < at {
+            tokio::time::sleep_until(at.min(Instant::now() + LOOK)).await;
+        }
     }
 
     fn goes_on(&self) -> bool {
@@ -194,12 +213,19 @@ impl World {
         u32::try_from(self.replicas.nodes.len()).unwrap_or(u32::MAX)
     }
 
-    /// Starts a replica with its leader loop and its auditor.
+    /// Number of users.
+    #[must_use]
+    pub const fn users(&self) -> u32 {
+        self.plan.shape.users
+    }
+
+    /// Starts a replica with its leader loop; the judges look on.
     ///
     /// # Errors
     /// If it refuses what its disk holds.
     pub async fn start_replica(&mut self, id: u32) -> Result<(), StartError> {
-        let handle = self.replicas.start(id).await?;
+        let onlooker = self.judges.onlooker(id);
+        let handle = self.replicas.start(id, onlooker).await?;
         let machine = self.replicas.nodes[id as usize - 1].clone();
         let shadows = Arc::new(SharedShadows::new(ShadowStore::new(
             machine.clock.monotonic(),
@@ -229,13 +255,13 @@ impl World {
                 budget: Budget::default(),
             },
         };
-        let seed = self.random.random();
+        let life = self.replicas.life(id);
         spawn_on(
             machine.node,
-            seed,
+            seed_of(self.options.seed, Domain::Leader, id, life),
             leader_loop.run(CancellationToken::new()),
         );
-        self.start_auditor(machine.node, handle.clone());
+        self.start_raft_watch(id, handle.clone());
         self.start_warden(id, handle);
         Ok(())
     }
@@ -243,6 +269,10 @@ impl World {
     /// Kills a replica and everything that runs in it.
     pub fn kill_replica(&mut self, id: u32) {
         let node = NodeId(id);
+        if self.leads_with_open_proposals(id) {
+            self.judges
+                .with(|seen| seen.coverage.reached(Situation::KilledBetween));
+        }
         self.gateway.close(node);
         self.shadows.close(node);
         if self.replicas.kill(id) > 0 {
@@ -251,32 +281,35 @@ impl World {
         }
     }
 
-    /// A draw from the world's seed.
-    pub fn draw(&mut self, range: std::ops::Range<u32>) -> u32 {
-        self.random.random_range(range)
+    /// Whether a replica leads and has something in its log that is not committed.
+    fn leads_with_open_proposals(&self, id: u32) -> bool {
+        let found = self.replicas.registry.up();
+        let mut found = found.into_iter().filter(|(node, _)| node.0 == id);
+        found.any(|(_, handle)| {
+            let status = handle.status();
+            status.is_leader && status.last_log_index > status.applied_index
+        })
     }
 
-    /// A seed for something new.
-    pub fn seed(&mut self) -> u64 {
-        self.random.random()
-    }
-
-    fn start_users(&mut self) -> Vec<tokio::sync::oneshot::Receiver<()>> {
-        let jobs = usize::try_from(self.options.faults_s / 4).unwrap_or(usize::MAX);
-        (0..self.random.random_range(1..4))
-            .map(|user| {
+    fn start_users(&self) -> Vec<tokio::sync::oneshot::Receiver<()>> {
+        let (seed, jobs) = (self.options.seed, self.options.jobs());
+        (0..self.users())
+            .map(|number| {
                 let client = SimClient {
-                    node: NodeId(CLIENT_NODES + user),
+                    seed,
+                    number,
+                    node: NodeId(CLIENT_NODES + number),
                     network: self.network.clone(),
                     registry: self.replicas.registry.clone(),
                     judges: self.judges.clone(),
-                    random: draws(self.options.seed, user),
+                    random: draws(seed, Domain::User, number, 0),
                     partition_grace_ms: PARTITION_GRACE_MS,
                     reads_stale: self.options.mutant == Some(Mutant::StaleReads),
                 };
                 let (done, finished) = tokio::sync::oneshot::channel();
-                spawn_on(client.node, self.random.random(), async move {
-                    client.run(jobs, user == 0).await;
+                let own = seed_of(seed, Domain::User, number, u32::MAX);
+                spawn_on(client.node, own, async move {
+                    client.run(jobs).await;
                     // The world may have given up meanwhile.
                     let _unheard = done.send(());
                 });
@@ -304,86 +337,33 @@ impl World {
         });
     }
 
-    /// Looks at every state that a replica shows.
-    fn start_auditor(&self, node: NodeId, handle: Handle<State>) {
+    /// Looks at what a replica says of its term, its leadership and its log: whenever that changes, and each second.
+    fn start_raft_watch(&self, id: u32, handle: Handle<State>) {
         let judges = self.judges.clone();
-        spawn_on(node, u64::from(node.0), async move {
-            let mut applied = handle.applied();
-            while applied.changed().await.is_ok() {
-                judges.audit(node.0, &handle.fork());
+        let node = NodeId(id);
+        spawn_on(node, u64::from(id), async move {
+            let mut leadership = handle.leadership();
+            loop {
+                let now = leadership.borrow_and_update().clone();
+                judges.with(|seen| {
+                    // Before it knows anything, it says 0.
+                    if now.term > 0 {
+                        seen.raft.in_term(id, now.term);
+                    }
+                    if now.is_self {
+                        seen.raft.leads(u64::from(id), now.term);
+                    }
+                    let status = handle.status();
+                    seen.raft
+                        .keeps(id, status.purged_index, status.snapshot_index);
+                    seen.scene(|| scene_of(node, &now));
+                });
+                let changed = tokio::time::timeout(LOOK, leadership.changed()).await;
+                if now.stopped || matches!(changed, Ok(Err(_))) {
+                    return;
+                }
             }
         });
-    }
-
-    /// Waits until every acknowledged job has ended and no process is left.
-    async fn quiet(&self, users: Vec<tokio::sync::oneshot::Receiver<()>>) {
-        if !self.goes_on() {
-            return;
-        }
-        let deadline = Instant::now() + QUIET_MAX;
-        for finished in users {
-            if tokio::time::timeout_at(deadline, finished).await.is_err() {
-                self.judges.violate(Violation::Stuck(
-                    "a user's request is never answered".to_owned(),
-                ));
-                return;
-            }
-        }
-        let mut unblocked = 0;
-        while !self.settled() && self.goes_on() {
-            self.give_back(&mut unblocked).await;
-            if Instant::now() > deadline {
-                self.judges.violate(Violation::Stuck(describe_stuck(self)));
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-        // Followers apply what they have once they hear the next heartbeat. Checks, probations and their ticks go on although
-        // no job is left: what is committed meanwhile is waited for as well.
-        let rest = Instant::now() + REST_MAX;
-        loop {
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            if self.is_at_one_revision() || Instant::now() > rest {
-                return;
-            }
-        }
-    }
-
-    fn is_at_one_revision(&self) -> bool {
-        let up = self.replicas.registry.up();
-        let mut revisions = { up.iter() }.map(|(_, handle)| handle.with_state(|it| it.revision));
-        let first = revisions.next();
-        revisions.all(|revision| Some(revision) == first)
-    }
-
-    /// All is repaired: an operator gives back what rules still keep out of placement.
-    async fn give_back(&self, unblocked: &mut u128) {
-        for (_, handle) in self.replicas.registry.up() {
-            let targets = handle.with_state(blocked);
-            for target in targets {
-                *unblocked += 1;
-                let unblock = Command::Unblock {
-                    request: RequestId(OPERATORS_REQUESTS + *unblocked),
-                    target,
-                    author: "operator".to_owned(),
-                    planned: false,
-                };
-                // Who does not lead says so, and the next one is asked; what was given back before is refused.
-                drop(tokio::time::timeout(UNBLOCK_TIMEOUT, propose(handle.clone(), unblock)).await);
-            }
-        }
-    }
-
-    fn settled(&self) -> bool {
-        let (running, jobs) = self.judges.with(|seen| {
-            let jobs: Vec<JobId> = seen.acknowledged.jobs().collect();
-            (seen.book.running(), jobs)
-        });
-        let ended = |handle: &Handle<State>| {
-            handle.with_state(|state| jobs.iter().all(|job| has_ended_or_never_can(state, *job)))
-        };
-        let up = self.replicas.registry.up();
-        running == 0 && up.iter().all(|(_, handle)| ended(handle))
     }
 
     /// Judges the final states.
@@ -423,6 +403,9 @@ impl World {
                 trace: self.network.trace(),
                 audits: seen.audits,
                 compared: seen.agreement.compared(),
+                entries: seen.raft.entries() as u64,
+                simulated_ms: seen.now_ms(),
+                first_violation_ms: seen.first_ms(),
                 revision: state.revision.get(),
                 state_hash: state.state_hash(),
                 coverage: seen.coverage.clone(),
@@ -432,44 +415,24 @@ impl World {
     }
 }
 
-/// What is out of placement, or what rules keep something off.
-fn blocked(state: &State) -> Vec<BlockTarget> {
-    let is_held = |component: &Component| {
-        let condition = state.health.condition(component);
-        condition.is_some_and(|condition| !condition.holds.is_empty())
-    };
-    let of_host = |host: &Host| {
-        let is_kept = |gpu: &&Gpu| gpu.block.is_some() || is_held(&Component::Gpu(gpu.uuid));
-        let gpus = host.gpus.iter().filter(is_kept);
-        let gpus = gpus.map(|gpu| BlockTarget::Gpu(gpu.uuid));
-        let is_kept = host.block.is_some() || is_held(&Component::Host(host.id));
-        let itself = is_kept.then(|| BlockTarget::Host(host.name.to_string()));
-        gpus.chain(itself).collect::<Vec<_>>()
-    };
-    state
-        .hosts
-        .values()
-        .flat_map(|host| of_host(host))
-        .collect()
+/// Racks of three hosts; some agents know nothing, some put their rack into another pod than the others do.
+fn draw_place(random: &mut ChaCha8Rng, number: u32) -> Option<SimPlace> {
+    random.random_bool(0.7).then(|| SimPlace {
+        pod: random.random_range(0..8) / 7,
+        rack: number / 3,
+        socket_gpus: random.random_range(1..5),
+    })
 }
 
-fn has_ended_or_never_can(state: &State, job: JobId) -> bool {
-    state.job(job).is_some_and(|job| job.phase.is_terminal()) || never_can(state, job)
-}
-
-/// Users ask for more than the cluster could ever give, too; such a job waits, says so, and holds up nobody but
-/// those that depend on it.
-fn never_can(state: &State, job: JobId) -> bool {
-    let never = |blocker| match blocker {
-        Blocker::NoSuchHost { .. } | Blocker::ExceedsCluster { .. } => true,
-        // One that is reached by the job alone.
-        Blocker::Limit(limit) => !state.index.usage.contains_key(limit.queue.as_str()),
-        // Of older jobs only, so that this comes to an end.
-        Blocker::Dependencies { open, .. } => open.iter().all(|on| never_can(state, on.job)),
-        _ => false,
+fn scene_of(node: NodeId, now: &Leadership) -> Scene {
+    let leader = now.leader.as_ref().map_or(0, |leader| leader.id);
+    let role = match (now.stopped, now.is_self) {
+        (true, _) => "has stopped".to_owned(),
+        (false, true) => "leads".to_owned(),
+        (false, false) if leader > 0 => format!("follows replica {leader}"),
+        (false, false) => "knows no leader".to_owned(),
     };
-    let is_queued = |known: &Job| known.phase == JobPhase::Queued;
-    state.job(job).is_some_and(is_queued) && blocker(state, job, state.time).is_some_and(never)
+    Scene::new(SceneKind::Leader, format_args!("term {}: {role}", now.term)).on(node)
 }
 
 #[cfg(test)]

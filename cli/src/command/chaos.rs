@@ -1,15 +1,16 @@
 //! `muster chaos`: proofs that the product survives.
 
+mod replay;
 mod run;
+mod shrink;
+mod sim;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use muster_chaos::sim::sweep::{SweepOptions, sweep};
 use muster_chaos::trials::{Trial, TrialsOptions, TrialsReport, apart};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -28,33 +29,17 @@ const STOP_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug, Subcommand)]
 pub(crate) enum Chaos {
     /// Simulate whole clusters under faults, one per seed; the same seed gives the same cluster
-    Sim(Sim),
+    Sim(sim::Sim),
+    /// Make a failure of a simulated cluster small: leave out faults as long as it still fails
+    Shrink(shrink::Shrink),
+    /// Run a simulated cluster again and step through what happened
+    Replay(replay::Replay),
     /// Break a real cluster under load, fault after fault, and judge what everybody saw
     Run(run::Run),
     /// Break a real cluster under a training, one fault at a time, and measure what that costs
     Tasks(Tasks),
     /// Make a host of a running cluster that simulates its GPUs see a fault
     Inject(Inject),
-}
-
-/// `muster chaos sim`
-#[derive(Debug, Args)]
-pub(crate) struct Sim {
-    /// First seed
-    #[arg(long, default_value_t = 0)]
-    first: u64,
-    /// Number of seeds
-    #[arg(long, default_value_t = 200)]
-    seeds: u64,
-    /// Simulated seconds with faults in each cluster
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
-    faults_seconds: u64,
-    /// A line for every world, not only for those that fail
-    #[arg(long)]
-    all_lines: bool,
-    /// Do not prove that the judges find the known bugs
-    #[arg(long)]
-    skip_mutants: bool,
 }
 
 /// `muster chaos tasks`
@@ -88,31 +73,12 @@ impl Chaos {
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Sim(sim) => sim.run(),
+            Self::Shrink(shrink) => shrink.run(options),
+            Self::Replay(replay) => replay.run(options),
             Self::Run(run) => run.run(options),
             Self::Tasks(tasks) => tasks.run(options),
             Self::Inject(inject) => runtime()?.block_on(inject.run(options)),
         }
-    }
-}
-
-impl Sim {
-    fn run(self) -> Result<Exit, Failure> {
-        let options = SweepOptions {
-            first: self.first,
-            seeds: self.seeds,
-            faults_s: self.faults_seconds,
-            all_lines: self.all_lines,
-            mutants: !self.skip_mutants,
-        };
-        let mut output = io::stdout();
-        let report = sweep(options, &mut output)
-            .and_then(|report| write!(output, "{report}").map(|()| report))
-            .map_err(|error| Failure::new(format!("cannot simulate: {error}")))?;
-        Ok(if report.holds() {
-            Exit::Ok
-        } else {
-            Exit::Error
-        })
     }
 }
 

@@ -2,10 +2,22 @@
 
 use std::collections::BTreeSet;
 
+use muster_raft_store::sim::AppliedEntry;
 use muster_raft_store::{DecodeError, ProposeError};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::sim::runtime::run_world;
+
+/// Nobody looks on.
+struct Nobody;
+
+impl Observer<Numbers> for Nobody {
+    fn applied(&self, _entry: &AppliedEntry<'_, Numbers>) {}
+
+    fn installed(&self, _index: u64, _state: &Numbers) {}
+}
 
 /// A set of numbers, with a running digest of the order in which they came.
 #[derive(Clone, Debug, Default)]
@@ -89,7 +101,7 @@ fn simulate(seed: u64, deceit: Deceit) -> Outcome {
         let network = SimNetwork::new(seed ^ 1);
         let mut replicas = Replicas::<Numbers>::new(3, seed, network.clone(), deceit);
         for id in 1..=3 {
-            replicas.start(id).await.unwrap();
+            replicas.start(id, Arc::new(Nobody)).await.unwrap();
         }
         let (_, first) = replicas.registry.find("replica-1").unwrap();
         first.initialize(replicas.members()).await.unwrap();
@@ -136,7 +148,7 @@ fn simulate(seed: u64, deceit: Deceit) -> Outcome {
 async fn start_all(replicas: &mut Replicas<Numbers>) {
     for id in 1..=3 {
         if !replicas.is_up(id) {
-            replicas.start(id).await.unwrap();
+            replicas.start(id, Arc::new(Nobody)).await.unwrap();
         }
     }
 }

@@ -1,19 +1,23 @@
 //! Whole clusters under faults.
 
+use std::collections::BTreeSet;
+
 use super::*;
+use crate::sim::plan::{Acts, Numbers};
 
 fn options(seed: u64, mutant: Option<Mutant>) -> WorldOptions {
     WorldOptions {
         seed,
         faults_s: 60,
         mutant,
+        ..WorldOptions::default()
     }
 }
 
 #[test]
 fn a_cluster_under_faults_keeps_every_promise() {
     for seed in 0..6 {
-        let report = simulate(options(seed, None)).unwrap();
+        let report = simulate(&options(seed, None)).unwrap();
         assert!(report.violations.is_empty(), "{report}");
         assert!(report.acknowledged > 0 && report.succeeded > 0, "{report}");
     }
@@ -21,6 +25,64 @@ fn a_cluster_under_faults_keeps_every_promise() {
 
 #[test]
 fn the_same_seed_gives_the_same_world() {
-    let first = simulate(options(77, None)).unwrap();
-    assert_eq!(first, simulate(options(77, None)).unwrap());
+    let first = simulate(&options(77, None)).unwrap();
+    assert_eq!(first, simulate(&options(77, None)).unwrap());
+}
+
+#[test]
+fn a_record_changes_nothing_and_has_everything() {
+    let options = WorldOptions {
+        faults_s: 20,
+        ..options(3, None)
+    };
+    let bare = simulate(&options).unwrap();
+    let (report, record) = record(&options).unwrap();
+    assert_eq!(bare, report);
+    for kind in [
+        SceneKind::Act,
+        SceneKind::Leader,
+        SceneKind::Command,
+        SceneKind::Event,
+        SceneKind::Call,
+        SceneKind::Answer,
+        SceneKind::Task,
+    ] {
+        assert!(record.scenes().iter().any(|it| it.kind == kind), "{kind:?}");
+    }
+    let last = record.state(muster_core::ids::Revision(report.revision));
+    assert_eq!(last.map(State::state_hash), Some(report.state_hash));
+}
+
+/// Acts that are left out change nothing before the first of them.
+#[test]
+fn the_first_acts_alone_give_the_same_beginning() {
+    let whole = WorldOptions {
+        faults_s: 20,
+        ..options(5, None)
+    };
+    let plan = Plan::of(5, 20, &Acts::All);
+    let half = plan.acts.len() / 2;
+    let numbers = plan.acts[..half].iter().map(|act| act.number).collect();
+    let some = WorldOptions {
+        acts: Acts::Only(Numbers(numbers)),
+        ..whole.clone()
+    };
+    let end_ms = plan.acts[half].at_ms;
+    let until = |options: &WorldOptions| {
+        let (_, record) = record(options).unwrap();
+        let scenes = record.scenes().iter().cloned();
+        scenes
+            .take_while(|scene| scene.at_ms < end_ms)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(until(&whole), until(&some));
+}
+
+/// A cluster of one has nobody to agree with, and still keeps every promise.
+#[test]
+fn clusters_of_every_size_are_drawn() {
+    let sizes: BTreeSet<u32> = (0..20)
+        .map(|seed| Plan::of(seed, 60, &Acts::All).shape.replicas)
+        .collect();
+    assert_eq!(sizes, [1, 3, 5].into());
 }

@@ -1,0 +1,392 @@
+//! The plan of a world: what is broken and repaired, and when. It is drawn before the world begins, each act from a stream of
+//! its own, so that acts can be left out one by one.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use super::draws::{Domain, draws};
+
+/// Pause before each act, in milliseconds.
+const PAUSE_MS: std::ops::Range<u64> = 200..4_000;
+/// Largest step of a wall clock, in milliseconds: one hour.
+const CLOCK_STEP_MS_MAX: i64 = 3_600_000;
+/// Faults of GPUs, as drivers number them: a double bit error, a fault of an application, a row that could not be remapped, a
+/// broken link, fallen off the bus, contained errors, and a processor on it that hangs.
+const XIDS: [u32; 7] = [48, 31, 64, 74, 79, 94, 119];
+/// Largest number that a list of acts may name.
+const NUMBER_MAX: u32 = 1_000_000;
+
+/// How large a cluster is, as its seed says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Replicas.
+    pub replicas: u32,
+    /// GPUs of each host.
+    pub hosts: Vec<u32>,
+    /// Users, of whom the first is the admin.
+    pub users: u32,
+}
+
+impl Shape {
+    /// The shape of a seed's world.
+    #[must_use]
+    pub fn draw(seed: u64) -> Self {
+        let mut random = draws(seed, Domain::Shape, 0, 0);
+        let replicas = match random.random_range(0..8) {
+            0 => 1,
+            1 | 2 => 5,
+            _ => 3,
+        };
+        let hosts = random.random_range(2..8);
+        Self {
+            replicas,
+            hosts: (0..hosts).map(|_| random.random_range(2..9)).collect(),
+            users: random.random_range(1..4),
+        }
+    }
+
+    fn draw_replica(&self, random: &mut ChaCha8Rng) -> u32 {
+        random.random_range(1..=self.replicas)
+    }
+
+    fn draw_host(&self, random: &mut ChaCha8Rng) -> u32 {
+        let hosts = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
+        random.random_range(0..hosts)
+    }
+
+    fn draw_user(&self, random: &mut ChaCha8Rng) -> u32 {
+        random.random_range(0..self.users)
+    }
+}
+
+/// Somebody in the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// A replica, by its id.
+    Replica(u32),
+    /// The agent of a host, by the host's number.
+    Agent(u32),
+    /// A user.
+    User(u32),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replica(id) => write!(formatter, "replica-{id}"),
+            Self::Agent(host) => write!(formatter, "node{host:02}"),
+            Self::User(number) => write!(formatter, "user-{number}"),
+        }
+    }
+}
+
+/// Something that is done to a cluster. Replicas count from 1, hosts, their GPUs and users from 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Deed {
+    /// A replica is killed.
+    KillReplica(u32),
+    /// Somebody is cut off from all others, both ways.
+    Isolate(Place),
+    /// A link is cut, one way.
+    Cut {
+        /// Who is not heard any more.
+        from: Place,
+        /// By whom.
+        to: Place,
+    },
+    /// A host's agent is killed.
+    KillAgent(u32),
+    /// A host dies with all that runs on it.
+    KillHost(u32),
+    /// A GPU of a host has an error of this number.
+    BreakGpu {
+        /// Which host.
+        host: u32,
+        /// Which of its GPUs.
+        gpu: u32,
+        /// The driver's number of the error.
+        xid: u32,
+    },
+    /// The wall clocks of all hosts are set: a time server went wrong.
+    StepHostClocks {
+        /// By how much.
+        by_ms: i64,
+    },
+    /// The wall clock of a replica is set.
+    StepReplicaClock {
+        /// Which replica.
+        replica: u32,
+        /// By how much.
+        by_ms: i64,
+    },
+    /// The disk of a replica is full.
+    FillDisk(u32),
+    /// An order that a host's agent has had arrives once more.
+    RepeatOrder(u32),
+    /// A replica stands still.
+    FreezeReplica(u32),
+    /// A host's agent stands still; its supervisors and tasks go on.
+    FreezeAgent(u32),
+    /// A host stands still as a whole: agent, supervisors and tasks.
+    FreezeHost(u32),
+    /// All links are repaired.
+    HealLinks,
+    /// All replicas that are down start, and full disks get room.
+    StartReplicas,
+    /// Whatever stands still goes on.
+    Thaw,
+    /// All agents that are down start.
+    StartAgents,
+    /// All hosts that are down are switched on.
+    StartHosts,
+    /// All GPUs are as they were.
+    HealGpus,
+}
+
+/// A deed at its time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Act {
+    /// Counts from 1.
+    pub number: u32,
+    /// When, in milliseconds since the users began.
+    pub at_ms: u64,
+    /// What is done.
+    pub deed: Deed,
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, millis) = (self.at_ms / 1_000, self.at_ms % 1_000);
+        let Self { number, deed, .. } = self;
+        write!(
+            formatter,
+            "{seconds:>4}.{millis:03} s  act {number:>3}  {deed:?}"
+        )
+    }
+}
+
+/// Which acts of its plan a world goes through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Acts {
+    /// All of them.
+    #[default]
+    All,
+    /// Those of these numbers.
+    Only(Numbers),
+    /// Others than those that are drawn now, in a cluster of another shape: what a file says.
+    Script(Arc<Plan>),
+}
+
+/// A cluster and what is done to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The cluster.
+    pub shape: Shape,
+    /// The acts, in order of their times.
+    pub acts: Vec<Act>,
+}
+
+impl Plan {
+    /// What a world of this seed goes through in so many seconds with faults.
+    #[must_use]
+    pub fn of(seed: u64, faults_s: u64, chosen: &Acts) -> Self {
+        if let Acts::Script(plan) = chosen {
+            return Self::clone(plan);
+        }
+        let shape = Shape::draw(seed);
+        let mut acts = draw(seed, &shape, faults_s);
+        if let Acts::Only(numbers) = chosen {
+            acts.retain(|act| numbers.0.contains(&act.number));
+        }
+        Self { shape, acts }
+    }
+}
+
+/// All acts of a seed's world. What one of them is depends on nothing but the seed, its number and the cluster's shape; when it
+/// comes, on the pauses before it as well.
+#[must_use]
+pub fn draw(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
+    let mut acts = Vec::new();
+    let mut at_ms = 0;
+    for number in 1.. {
+        let mut random = draws(seed, Domain::Act, number, 0);
+        at_ms += random.random_range(PAUSE_MS);
+        if at_ms >= faults_s * 1_000 {
+            break;
+        }
+        let deed = draw_deed(&mut random, shape);
+        acts.push(Act {
+            number,
+            at_ms,
+            deed,
+        });
+    }
+    acts
+}
+
+fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
+    match random.random_range(0..35) {
+        0..3 => Deed::KillReplica(shape.draw_replica(random)),
+        3..5 => Deed::Isolate(Place::Replica(shape.draw_replica(random))),
+        5..7 => draw_cut(random, shape),
+        7..9 => Deed::KillAgent(shape.draw_host(random)),
+        9 => Deed::KillHost(shape.draw_host(random)),
+        10 => Deed::Isolate(Place::Agent(shape.draw_host(random))),
+        11 => Deed::Isolate(Place::User(shape.draw_user(random))),
+        12..14 => draw_gpu_fault(random, shape),
+        14..16 => draw_clock_step(random, shape),
+        16 => Deed::FillDisk(shape.draw_replica(random)),
+        17..19 => Deed::RepeatOrder(shape.draw_host(random)),
+        19 => Deed::FreezeReplica(shape.draw_replica(random)),
+        20 => Deed::FreezeAgent(shape.draw_host(random)),
+        21 => Deed::FreezeHost(shape.draw_host(random)),
+        22..24 => Deed::HealLinks,
+        24..27 => Deed::StartReplicas,
+        27..29 => Deed::Thaw,
+        29..32 => Deed::StartAgents,
+        32 => Deed::HealGpus,
+        _ => Deed::StartHosts,
+    }
+}
+
+/// A link between a replica and somebody else, in either direction.
+fn draw_cut(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
+    let replica = Place::Replica(shape.draw_replica(random));
+    let other = match random.random_range(0..4) {
+        0 => Place::User(shape.draw_user(random)),
+        1 => Place::Agent(shape.draw_host(random)),
+        _ => Place::Replica(shape.draw_replica(random)),
+    };
+    let (from, to) = if random.random_bool(0.5) {
+        (replica, other)
+    } else {
+        (other, replica)
+    };
+    Deed::Cut { from, to }
+}
+
+fn draw_gpu_fault(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
+    let host = shape.draw_host(random);
+    Deed::BreakGpu {
+        host,
+        gpu: random.random_range(0..shape.hosts[host as usize]),
+        xid: XIDS[random.random_range(0..XIDS.len())],
+    }
+}
+
+fn draw_clock_step(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
+    let by_ms = random.random_range(-CLOCK_STEP_MS_MAX..CLOCK_STEP_MS_MAX);
+    if random.random_bool(0.5) {
+        return Deed::StepHostClocks { by_ms };
+    }
+    let replica = shape.draw_replica(random);
+    Deed::StepReplicaClock { replica, by_ms }
+}
+
+/// Numbers of acts, as people write them: `3,7-9`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Numbers(pub BTreeSet<u32>);
+
+/// A list of numbers that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no list of acts; one looks like 3,7-9, with numbers up to {NUMBER_MAX}")]
+pub struct OddNumbers(String);
+
+impl FromStr for Numbers {
+    type Err = OddNumbers;
+
+    /// An empty text names no act.
+    fn from_str(text: &str) -> Result<Self, OddNumbers> {
+        let odd = || OddNumbers(text.to_owned());
+        let mut numbers = BTreeSet::new();
+        for part in text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
+            let (from, to) = part.split_once('-').unwrap_or((part, part));
+            let number = |text: &str| text.trim().parse::<u32>().map_err(|_| odd());
+            let (from, to) = (number(from)?, number(to)?);
+            if from > to || to > NUMBER_MAX {
+                return Err(odd());
+            }
+            numbers.extend(from..=to);
+        }
+        Ok(Self(numbers))
+    }
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0.iter().copied().peekable();
+        let mut comma = "";
+        while let Some(first) = rest.next() {
+            let mut last = first;
+            while let Some(next) = rest.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            match last - first {
+                0 => write!(formatter, "{comma}{first}")?,
+                _ => write!(formatter, "{comma}{first}-{last}")?,
+            }
+            comma = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_act_does_not_depend_on_the_others() {
+        let shape = Shape::draw(5);
+        let long = draw(5, &shape, 60);
+        let short = draw(5, &shape, 20);
+        assert!(short.len() < long.len());
+        assert_eq!(short[..], long[..short.len()]);
+        let numbers = Numbers([2, 4].into());
+        let some = Plan::of(5, 60, &Acts::Only(numbers));
+        assert_eq!(some.acts, [long[1].clone(), long[3].clone()]);
+        assert!(long.windows(2).all(|pair| pair[0].at_ms < pair[1].at_ms));
+    }
+
+    #[test]
+    fn every_deed_is_drawn_within_the_cluster() {
+        let mut kinds = BTreeSet::new();
+        for seed in 0..400 {
+            let shape = Shape::draw(seed);
+            for act in draw(seed, &shape, 60) {
+                let text = format!("{:?}", act.deed);
+                let kind = text.split(['(', ' ']).next().unwrap().to_owned();
+                kinds.insert(kind);
+                if let Deed::BreakGpu { host, gpu, .. } = act.deed {
+                    assert!(gpu < shape.hosts[host as usize]);
+                }
+            }
+        }
+        assert_eq!(kinds.len(), 19, "{kinds:?}");
+        let replicas: BTreeSet<u32> = (0..400).map(|seed| Shape::draw(seed).replicas).collect();
+        assert_eq!(replicas, [1, 3, 5].into());
+    }
+
+    #[test]
+    fn lists_of_numbers_are_read_and_written() {
+        let numbers: Numbers = "3, 7-9,12".parse().unwrap();
+        assert_eq!(numbers.to_string(), "3,7-9,12");
+        assert_eq!("".parse::<Numbers>().unwrap(), Numbers::default());
+        for odd in ["9-7", "x", "1-", "5000000"] {
+            assert!(odd.parse::<Numbers>().is_err(), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Steps through a record, one command after another.
+
+use std::fmt::Write as _;
+
+use muster_core::ids::Revision;
+
+use super::{Record, Scene, SceneKind, describe, difference};
+
+/// What can be said.
+const HELP: &str = "\
+n [COUNT]  the next scene, or so many     a  the next act         s [REVISION]  the state here, or there
+p [COUNT]  the one before, or so many     v  the first violation  d [FROM TO]   what the last command changed, or all between
+g SECONDS  the first scene from there on  q  enough               h             this
+";
+
+/// Somebody who stands at a scene of a record.
+#[derive(Debug)]
+pub struct Stepper<'a> {
+    record: &'a Record,
+    scenes: Vec<&'a Scene>,
+    at: usize,
+}
+
+impl<'a> Stepper<'a> {
+    /// Begins before the first of these scenes of a record.
+    #[must_use]
+    pub const fn new(record: &'a Record, scenes: Vec<&'a Scene>) -> Self {
+        Self {
+            record,
+            scenes,
+            at: 0,
+        }
+    }
+
+    /// Does what a line asks for, and tells what there is to see; none once it is enough.
+    pub fn obey(&mut self, line: &str) -> Option<String> {
+        let mut words = line.split_whitespace();
+        let command = words.next().unwrap_or("n");
+        let numbers: Option<Vec<u64>> = words.map(|word| word.parse().ok()).collect();
+        let Some(numbers) = numbers else {
+            return Some(format!("numbers come after a command\n{HELP}"));
+        };
+        let first = numbers.first().copied();
+        let count = first.and_then(|it| usize::try_from(it).ok()).unwrap_or(1);
+        Some(match command {
+            "q" => return None,
+            "n" => self.forward(count),
+            "p" => self.back(count),
+            "a" => self.seek(|scene| scene.kind == SceneKind::Act),
+            "v" => {
+                self.at = 0;
+                self.seek(|scene| scene.kind == SceneKind::Violation)
+            }
+            "g" => {
+                self.at = 0;
+                let from_ms = first.unwrap_or(0) * 1_000;
+                self.seek(|scene| scene.at_ms >= from_ms)
+            }
+            "s" => self.state(first.map(Revision)),
+            "d" => self.difference(&numbers),
+            _ => HELP.to_owned(),
+        })
+    }
+
+    fn forward(&mut self, count: usize) -> String {
+        let end = self.at.saturating_add(count).min(self.scenes.len());
+        let seen = &self.scenes[self.at..end];
+        self.at = end;
+        if seen.is_empty() {
+            return "that was the last scene\n".to_owned();
+        }
+        told(seen)
+    }
+
+    fn back(&mut self, count: usize) -> String {
+        // The scene that was seen last lies before where it stands.
+        let Some(seen) = self.at.checked_sub(1).filter(|seen| *seen > 0) else {
+            return "that was the first scene\n".to_owned();
+        };
+        let to = seen.saturating_sub(count);
+        self.at = to + 1;
+        told(&self.scenes[to..=to])
+    }
+
+    fn seek(&mut self, is_wanted: impl Fn(&Scene) -> bool) -> String {
+        let found = self.scenes[self.at..].iter().position(|it| is_wanted(it));
+        let Some(found) = found else {
+            return "there is none from here on\n".to_owned();
+        };
+        self.at += found;
+        self.forward(1)
+    }
+
+    /// The newest revision that is known where it stands.
+    fn revision(&self) -> Revision {
+        let seen = self.scenes[..self.at].iter().rev();
+        let made = seen.filter(|it| matches!(it.kind, SceneKind::Command | SceneKind::Event));
+        made.filter_map(|it| it.revision)
+            .next()
+            .unwrap_or(Revision(0))
+    }
+
+    fn state(&self, revision: Option<Revision>) -> String {
+        let revision = revision.unwrap_or_else(|| self.revision());
+        let state = self.record.state(revision);
+        state.map_or_else(|| unknown(revision), describe)
+    }
+
+    fn difference(&self, numbers: &[u64]) -> String {
+        let (from, to) = match numbers {
+            [from, to, ..] => (Revision(*from), Revision(*to)),
+            _ => {
+                let to = self.revision();
+                (Revision(to.get().saturating_sub(1)), to)
+            }
+        };
+        match (self.record.state_upto(from), self.record.state(to)) {
+            (Some(before), Some(after)) => difference(before, after),
+            (None, _) => unknown(from),
+            _ => unknown(to),
+        }
+    }
+}
+
+fn unknown(revision: Revision) -> String {
+    format!("no state of revision {revision} was seen\n")
+}
+
+fn told(scenes: &[&Scene]) -> String {
+    scenes.iter().fold(String::new(), |mut text, scene| {
+        // Writing to a string cannot fail.
+        let _infallible = writeln!(text, "{scene}");
+        text
+    })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use muster_core::testing::{Cluster, single};
+
+    use super::*;
+    use crate::sim::record::Filter;
+
+    fn record() -> Record {
+        let mut cluster = Cluster::with_hosts(1, 2);
+        let mut record = Record::default();
+        record.keep(&cluster.state);
+        record.push(1_000, Scene::new(SceneKind::Act, "replica killed"));
+        cluster.submit(single("first", 1, 1));
+        record.keep(&cluster.state);
+        let command = Scene::new(SceneKind::Command, "SubmitJob").at(cluster.state.revision);
+        record.push(2_000, command);
+        record.push(3_000, Scene::new(SceneKind::Act, "replica restarted"));
+        record.push(4_000, Scene::new(SceneKind::Violation, "two at once"));
+        record
+    }
+
+    #[test]
+    fn whoever_steps_sees_what_is_asked_for() {
+        let record = record();
+        let mut stepper = Stepper::new(&record, Filter::default().select(&record));
+        let mut says = |line: &str, what: &str| {
+            let told = stepper.obey(line).unwrap();
+            assert!(told.contains(what), "{line}: {told}");
+        };
+        says("n", "replica killed");
+        says("n", "SubmitJob");
+        says("d", "+ job");
+        says("s", "leadership");
+        says("p", "replica killed");
+        says("p", "that was the first");
+        says("a", "replica restarted");
+        says("a", "there is none");
+        says("v", "two at once");
+        says("n", "that was the last");
+        says("g 2", "SubmitJob");
+        says("n 9", "two at once");
+        says("s 999", "no state");
+        says("what", "the first violation");
+        says("n x", "numbers come after");
+        assert_eq!(stepper.obey("q"), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! A world in a file: its cluster and what is done to it, as it was when the file was written. What is drawn from seeds changes
+//! with every release; a failure that was made small is replayed from its file whatever changes, as far as users, tasks and
+//! network draw what they drew then.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::mutant::Mutant;
+use super::plan::{Acts, Plan};
+use super::world::WorldOptions;
+
+/// Version of what is written.
+const FORMAT: u32 = 1;
+
+/// A world in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    format: u32,
+    /// What it shows, for people.
+    pub shows: String,
+    seed: u64,
+    faults_seconds: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mutant: Option<Mutant>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    jobs: Option<u32>,
+    /// The cluster and the acts.
+    pub plan: Plan,
+}
+
+/// A file that is no script.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// It cannot be read as one.
+    #[error("it is no script of a simulation")]
+    Malformed(#[from] serde_json::Error),
+    /// A newer build wrote it.
+    #[error("it has format {0}; this build reads format {FORMAT}")]
+    Format(u32),
+}
+
+impl Script {
+    /// The script of a world.
+    #[must_use]
+    pub fn of(options: &WorldOptions, shows: String) -> Self {
+        Self {
+            format: FORMAT,
+            shows,
+            seed: options.seed,
+            faults_seconds: options.faults_s,
+            mutant: options.mutant,
+            jobs: options.jobs,
+            plan: Plan::of(options.seed, options.faults_s, &options.acts),
+        }
+    }
+
+    /// Reads a script.
+    ///
+    /// # Errors
+    /// [`ScriptError`] if it is none, or of another format.
+    pub fn read(text: &str) -> Result<Self, ScriptError> {
+        let script: Self = serde_json::from_str(text)?;
+        if script.format != FORMAT {
+            return Err(ScriptError::Format(script.format));
+        }
+        Ok(script)
+    }
+
+    /// The script as text.
+    ///
+    /// # Errors
+    /// Never in practice: everything in it can be written as JSON.
+    pub fn write(&self) -> Result<String, ScriptError> {
+        Ok(serde_json::to_string_pretty(self)?)
+    }
+
+    /// The world that it describes.
+    #[must_use]
+    pub fn options(&self) -> WorldOptions {
+        WorldOptions {
+            seed: self.seed,
+            faults_s: self.faults_seconds,
+            mutant: self.mutant,
+            acts: Acts::Script(Arc::new(self.plan.clone())),
+            jobs: self.jobs,
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_again_and_nothing_else_is() {
+        let options = WorldOptions {
+            seed: 9,
+            faults_s: 30,
+            mutant: Some(Mutant::LongLease),
+            ..WorldOptions::default()
+        };
+        let script = Script::of(&options, "exclusivity".to_owned());
+        let text = script.write().unwrap();
+        let read = Script::read(&text).unwrap();
+        assert_eq!(read, script);
+        let again = read.options();
+        assert_eq!(Plan::of(9, 30, &again.acts), Plan::of(9, 30, &Acts::All));
+        assert!(matches!(
+            Script::read(&text.replace("\"format\": 1", "\"format\": 2")),
+            Err(ScriptError::Format(2))
+        ));
+        assert!(Script::read("{}").is_err());
+    }
+}

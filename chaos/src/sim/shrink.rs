@@ -1,0 +1,398 @@
+//! Makes a failure small: leaves out acts, then users' jobs, as long as a violation of the same kind is still found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::{self, Write};
+use std::num::NonZero;
+use std::sync::Arc;
+
+use super::plan::{Act, Acts, Numbers, Plan};
+use super::record::Record;
+use super::report::{Report, Violation};
+use super::script::Script;
+use super::world::{WorldOptions, record, simulate};
+
+/// Last scenes before the violation that are told.
+const SCENES_TOLD: usize = 20;
+
+/// What is made small, and how much may be spent on it.
+#[derive(Clone, Debug)]
+pub struct ShrinkOptions {
+    /// A world that fails.
+    pub world: WorldOptions,
+    /// Worlds that may be run, at most.
+    pub runs_max: u64,
+}
+
+/// Why a failure was not made smaller.
+#[derive(Debug, thiserror::Error)]
+pub enum ShrinkError {
+    /// Writing or the operating system failed.
+    #[error("simulating")]
+    Io(#[from] io::Error),
+    /// There is nothing to be made smaller.
+    #[error("seed {0} breaks no promise")]
+    Holds(u64),
+    /// What is not the same twice cannot be searched.
+    #[error(
+        "seed {0} gives two different worlds when it is run twice: that is a bug of the simulation, to be found first"
+    )]
+    Different(u64),
+}
+
+/// A failure that was made small.
+#[derive(Debug)]
+pub struct Shrunk {
+    /// The world that is left.
+    pub world: WorldOptions,
+    /// Its acts.
+    pub acts: Vec<Act>,
+    /// Acts that there were.
+    pub acts_before: usize,
+    /// Jobs of each user that there were, and that are left.
+    pub jobs: (u32, u32),
+    /// What it still shows.
+    pub violation: Violation,
+    /// Worlds that were run.
+    pub runs: u64,
+    /// Whether it shows nothing any more if any one of its acts is left out; not known if the runs were spent.
+    pub is_minimal: bool,
+    /// Everything that happened in it.
+    pub record: Record,
+}
+
+impl Shrunk {
+    /// The script that shows it again, whatever is drawn by then.
+    #[must_use]
+    pub fn script(&self) -> Script {
+        Script::of(&self.world, self.violation.to_string())
+    }
+}
+
+impl fmt::Display for Shrunk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (before, after) = (self.acts_before, self.acts.len());
+        let (jobs_before, jobs_after) = self.jobs;
+        writeln!(
+            formatter,
+            "{before} -> {after} acts, {jobs_before} -> {jobs_after} jobs of each user, {} worlds run",
+            self.runs
+        )?;
+        if !self.is_minimal {
+            writeln!(
+                formatter,
+                "the runs were spent: acts may be left that are not needed"
+            )?;
+        }
+        writeln!(formatter, "VIOLATION {}", self.violation)?;
+        for act in &self.acts {
+            writeln!(formatter, "  {act}")?;
+        }
+        writeln!(formatter, "the last of what happened")?;
+        for scene in self.record.last(SCENES_TOLD) {
+            writeln!(formatter, "  {scene}")?;
+        }
+        writeln!(formatter, "replay: {}", self.world.command())
+    }
+}
+
+/// Makes a failure small; tells how it goes.
+///
+/// # Errors
+/// [`ShrinkError`] if there is no failure, or it is not the same twice.
+pub fn shrink(
+    options: &ShrinkOptions,
+    progress: &mut (dyn Write + Send),
+) -> Result<Shrunk, ShrinkError> {
+    let seed = options.world.seed;
+    let first = simulate(&options.world)?;
+    if first != simulate(&options.world)? {
+        return Err(ShrinkError::Different(seed));
+    }
+    let Some(violation) = first.violations.first() else {
+        return Err(ShrinkError::Holds(seed));
+    };
+    let plan = Plan::of(seed, options.world.faults_s, &options.world.acts);
+    let mut search = Search {
+        world: options.world.clone(),
+        plan: plan.clone(),
+        kind: violation.kind(),
+        runs_left: options.runs_max.saturating_sub(2),
+        known: BTreeMap::new(),
+        progress,
+    };
+    let mut trial = search.cut_time(&first)?;
+    let mut is_minimal;
+    loop {
+        is_minimal = search.cut_acts(&mut trial)?;
+        if !search.cut_jobs(&mut trial)? {
+            break;
+        }
+    }
+    let runs = options.runs_max - search.runs_left;
+    let world = search.options(&trial);
+    let (report, record) = record(&world)?;
+    let kind = violation.kind();
+    let shown = report.violations.into_iter().find(|it| it.kind() == kind);
+    let acts = plan
+        .acts
+        .iter()
+        .filter(|act| trial.acts.contains(&act.number));
+    Ok(Shrunk {
+        acts: acts.cloned().collect(),
+        acts_before: plan.acts.len(),
+        jobs: (options.world.jobs(), world.jobs()),
+        // The search ended with a world that shows it, and worlds are the same every time.
+        violation: shown.ok_or(ShrinkError::Different(seed))?,
+        world,
+        runs,
+        is_minimal,
+        record,
+    })
+}
+
+/// A world that may still show it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Trial {
+    acts: BTreeSet<u32>,
+    jobs: Option<u32>,
+}
+
+/// The search for the smallest one.
+struct Search<'a> {
+    world: WorldOptions,
+    plan: Plan,
+    kind: &'static str,
+    runs_left: u64,
+    /// What was tried, and whether it shows the violation.
+    known: BTreeMap<Trial, bool>,
+    progress: &'a mut (dyn Write + Send),
+}
+
+impl Search<'_> {
+    /// What happens after the violation is not needed for it.
+    fn cut_time(&mut self, first: &Report) -> io::Result<Trial> {
+        let all = Trial {
+            acts: self.plan.acts.iter().map(|act| act.number).collect(),
+            jobs: self.world.jobs,
+        };
+        self.known.insert(all.clone(), true);
+        let until_ms = first.first_violation_ms.unwrap_or(u64::MAX);
+        let early = self.plan.acts.iter().filter(|act| act.at_ms <= until_ms);
+        let early = Trial {
+            acts: early.map(|act| act.number).collect(),
+            jobs: all.jobs,
+        };
+        Ok(self.first_that_shows(vec![early])?.unwrap_or(all))
+    }
+
+    /// Leaves out acts: first many at once, in the end one by one. True if none that is left can be left out.
+    fn cut_acts(&mut self, trial: &mut Trial) -> io::Result<bool> {
+        let of = |acts: BTreeSet<u32>, jobs| Trial { acts, jobs };
+        let nothing = of(BTreeSet::new(), trial.jobs);
+        if let Some(none) = self.first_that_shows(vec![nothing])? {
+            *trial = none;
+            return Ok(true);
+        }
+        let mut parts = 2;
+        while self.runs_left > 0 {
+            let pieces = split(&trial.acts, parts);
+            let rest = |piece: &BTreeSet<u32>| trial.acts.difference(piece).copied().collect();
+            // One of two pieces is the rest of the other.
+            let halves = pieces.iter().filter(|_| pieces.len() > 2).cloned();
+            let candidates: Vec<Trial> = halves
+                .chain(pieces.iter().map(rest))
+                .map(|acts| of(acts, trial.jobs))
+                .collect();
+            match self.first_that_shows(candidates)? {
+                Some(smaller) => {
+                    let is_piece = pieces.len() > 2 && pieces.contains(&smaller.acts);
+                    parts = if is_piece { 2 } else { (parts - 1).max(2) };
+                    *trial = smaller;
+                    self.tell(trial)?;
+                }
+                None if parts >= trial.acts.len() => return Ok(self.runs_left > 0),
+                None => parts = (2 * parts).min(trial.acts.len()),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Leaves out users' last jobs, half of them at a time; true if there are fewer now.
+    fn cut_jobs(&mut self, trial: &mut Trial) -> io::Result<bool> {
+        let mut is_smaller = false;
+        loop {
+            let jobs = self.options(trial).jobs() / 2;
+            if jobs == 0 {
+                return Ok(is_smaller);
+            }
+            let fewer = Trial {
+                acts: trial.acts.clone(),
+                jobs: Some(jobs),
+            };
+            match self.first_that_shows(vec![fewer])? {
+                Some(fewer) => *trial = fewer,
+                None => return Ok(is_smaller),
+            }
+            is_smaller = true;
+            self.tell(trial)?;
+        }
+    }
+
+    fn tell(&mut self, trial: &Trial) -> io::Result<()> {
+        let (acts, jobs) = (trial.acts.len(), self.options(trial).jobs());
+        let left = self.runs_left;
+        writeln!(
+            self.progress,
+            "still shown by {acts} acts, {jobs} jobs of each user; {left} runs left"
+        )?;
+        self.progress.flush()
+    }
+
+    fn options(&self, trial: &Trial) -> WorldOptions {
+        let acts = match &self.world.acts {
+            Acts::Script(_) => {
+                let mut plan = self.plan.clone();
+                plan.acts.retain(|act| trial.acts.contains(&act.number));
+                Acts::Script(Arc::new(plan))
+            }
+            Acts::All | Acts::Only(_) => Acts::Only(Numbers(trial.acts.clone())),
+        };
+        WorldOptions {
+            acts,
+            jobs: trial.jobs,
+            ..self.world.clone()
+        }
+    }
+
+    /// The first of these that shows the violation, as many at a time as there are cores; what the others of that time would
+    /// have shown is remembered.
+    fn first_that_shows(&mut self, trials: Vec<Trial>) -> io::Result<Option<Trial>> {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        for some in trials.chunks(cores) {
+            let unknown: Vec<&Trial> = some
+                .iter()
+                .filter(|it| !self.known.contains_key(it))
+                .collect();
+            let affordable = usize::try_from(self.runs_left).unwrap_or(usize::MAX);
+            let unknown = &unknown[..unknown.len().min(affordable)];
+            let worlds: Vec<WorldOptions> = unknown.iter().map(|it| self.options(it)).collect();
+            let shown = all_at_once(&worlds, self.kind)?;
+            self.runs_left -= unknown.len() as u64;
+            let tried: Vec<Trial> = unknown.iter().copied().cloned().collect();
+            self.known.extend(tried.into_iter().zip(shown));
+            if let Some(found) = some.iter().find(|it| self.known.get(it) == Some(&true)) {
+                return Ok(Some(found.clone()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Which of these worlds show a violation of a kind.
+fn all_at_once(worlds: &[WorldOptions], kind: &str) -> io::Result<Vec<bool>> {
+    let shows = |world: &WorldOptions| -> io::Result<bool> {
+        let report = simulate(world)?;
+        Ok(report.violations.iter().any(|it| it.kind() == kind))
+    };
+    std::thread::scope(|scope| {
+        let running: Vec<_> = worlds.iter().map(|it| scope.spawn(|| shows(it))).collect();
+        let ended = running.into_iter().map(|thread| {
+            let panicked = |_| Err(io::Error::other("a thread of the search panicked"));
+            thread.join().unwrap_or_else(panicked)
+        });
+        ended.collect()
+    })
+}
+
+/// So many pieces of about the same size, none of them empty.
+fn split(acts: &BTreeSet<u32>, parts: usize) -> Vec<BTreeSet<u32>> {
+    let all: Vec<u32> = acts.iter().copied().collect();
+    let size = all.len().div_ceil(parts.max(1)).max(1);
+    let pieces = all.chunks(size);
+    pieces
+        .map(|piece| piece.iter().copied().collect())
+        .collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::sim::mutant::Mutant;
+
+    #[test]
+    fn pieces_are_disjoint_and_whole() {
+        let acts: BTreeSet<u32> = (1..=7).collect();
+        for parts in 1..9 {
+            let pieces = split(&acts, parts);
+            assert!(pieces.len() <= parts && pieces.iter().all(|it| !it.is_empty()));
+            let all: Vec<u32> = pieces.into_iter().flatten().collect();
+            assert_eq!(all, acts.iter().copied().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_mutant_is_shown_by_few_acts_of_which_none_can_be_left_out() {
+        // Tasks outlive their lease only if their agent is away: that takes an act.
+        let failing = (0..40).find_map(|seed| {
+            let world = WorldOptions {
+                seed,
+                faults_s: 30,
+                mutant: Some(Mutant::LongLease),
+                ..WorldOptions::default()
+            };
+            let report = simulate(&world).unwrap();
+            let shown = report
+                .violations
+                .iter()
+                .any(|it| it.kind() == "exclusivity");
+            shown.then_some(world)
+        });
+        let options = ShrinkOptions {
+            world: failing.unwrap(),
+            runs_max: 200,
+        };
+        let shrunk = shrink(&options, &mut Vec::new()).unwrap();
+        assert!(shrunk.is_minimal && !shrunk.acts.is_empty(), "{shrunk}");
+        assert!(shrunk.acts.len() < shrunk.acts_before, "{shrunk}");
+        assert_eq!(shrunk.violation.kind(), "exclusivity");
+        for act in &shrunk.acts {
+            let others = shrunk.acts.iter().map(|it| it.number);
+            let others = others.filter(|number| *number != act.number).collect();
+            let world = WorldOptions {
+                acts: Acts::Only(Numbers(others)),
+                ..shrunk.world.clone()
+            };
+            let report = simulate(&world).unwrap();
+            let shown = report
+                .violations
+                .iter()
+                .any(|it| it.kind() == "exclusivity");
+            assert!(!shown, "without {act} it is shown as well\n{shrunk}");
+        }
+        // Its script shows it again.
+        let script = Script::read(&shrunk.script().write().unwrap()).unwrap();
+        let report = simulate(&script.options()).unwrap();
+        assert!(
+            report
+                .violations
+                .iter()
+                .any(|it| it.kind() == "exclusivity")
+        );
+    }
+
+    #[test]
+    fn what_breaks_no_promise_is_not_searched() {
+        let options = ShrinkOptions {
+            world: WorldOptions {
+                seed: 1,
+                faults_s: 5,
+                ..WorldOptions::default()
+            },
+            runs_max: 10,
+        };
+        let refused = shrink(&options, &mut Vec::new());
+        assert!(matches!(refused, Err(ShrinkError::Holds(1))), "{refused:?}");
+    }
+}

@@ -1,0 +1,53 @@
+//! What makes a world.
+
+use std::fmt::Write as _;
+
+use crate::sim::mutant::Mutant;
+use crate::sim::plan::Acts;
+
+/// Each user submits a job in about so many seconds.
+const JOB_EVERY_S: u64 = 4;
+
+/// What makes a world.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorldOptions {
+    /// Everything that is drawn is drawn from it.
+    pub seed: u64,
+    /// Simulated time with faults.
+    pub faults_s: u64,
+    /// A known bug, switched on to prove that the judges find it.
+    pub mutant: Option<Mutant>,
+    /// Which of its acts are carried out.
+    pub acts: Acts,
+    /// Jobs of each user; as many as the time is good for, if nothing is said.
+    pub jobs: Option<u32>,
+}
+
+impl WorldOptions {
+    /// How many jobs each user submits.
+    #[must_use]
+    pub fn jobs(&self) -> u32 {
+        let by_time = u32::try_from(self.faults_s / JOB_EVERY_S).unwrap_or(u32::MAX);
+        self.jobs.unwrap_or(by_time)
+    }
+
+    /// The command that shows this world again. Acts that come from a file need the file.
+    #[must_use]
+    pub fn command(&self) -> String {
+        let (seed, faults_s) = (self.seed, self.faults_s);
+        let mut command = format!(
+            "muster chaos sim --first {seed} --seeds 1 --faults-seconds {faults_s} --skip-mutants"
+        );
+        // Writing to a string cannot fail.
+        if let Some(mutant) = self.mutant {
+            let _infallible = write!(command, " --mutant {}", mutant.name());
+        }
+        if let Acts::Only(numbers) = &self.acts {
+            let _infallible = write!(command, " --only-acts '{numbers}'");
+        }
+        if let Some(jobs) = self.jobs {
+            let _infallible = write!(command, " --jobs {jobs}");
+        }
+        command
+    }
+}

@@ -1,0 +1,140 @@
+//! The quiet phase: all is repaired, and then everything must come to rest.
+
+use std::time::Duration;
+
+use muster_core::command::{BlockTarget, Command};
+use muster_core::health::Component;
+use muster_core::ids::{JobId, RequestId};
+use muster_core::lifecycle::JobPhase;
+use muster_core::plan::{Blocker, blocker};
+use muster_core::state::{Gpu, Host, Job, State};
+use muster_raft_store::Handle;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::World;
+use crate::sim::clients::propose;
+use crate::sim::report::Violation;
+use crate::sim::stuck::describe_stuck;
+
+/// How long the quiet phase may take until every job has ended: leases, back-offs and run times.
+const QUIET_MAX: Duration = Duration::from_secs(600);
+/// How long replicas may take until they stand at one revision.
+const REST_MAX: Duration = Duration::from_secs(30);
+/// Ids of the requests by which an operator gives things back; those of users are drawn.
+const OPERATORS_REQUESTS: u128 = 1 << 100;
+/// How long giving one thing back may take.
+const UNBLOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl World {
+    /// Waits until every acknowledged job has ended and no process is left.
+    pub(super) async fn quiet(&self, users: Vec<oneshot::Receiver<()>>) {
+        if !self.goes_on() {
+            return;
+        }
+        let deadline = Instant::now() + QUIET_MAX;
+        for finished in users {
+            if tokio::time::timeout_at(deadline, finished).await.is_err() {
+                self.judges.violate(Violation::Stuck(
+                    "a user's request is never answered".to_owned(),
+                ));
+                return;
+            }
+        }
+        let mut unblocked = 0;
+        while !self.settled() && self.goes_on() {
+            self.give_back(&mut unblocked).await;
+            if Instant::now() > deadline {
+                self.judges.violate(Violation::Stuck(describe_stuck(self)));
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        // Followers apply what they have once they hear the next heartbeat. Checks, probations and their ticks go on although
+        // no job is left: what is committed meanwhile is waited for as well.
+        let rest = Instant::now() + REST_MAX;
+        loop {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            if self.is_at_one_revision() || Instant::now() > rest {
+                return;
+            }
+        }
+    }
+
+    fn is_at_one_revision(&self) -> bool {
+        let up = self.replicas.registry.up();
+        let mut revisions = { up.iter() }.map(|(_, handle)| handle.with_state(|it| it.revision));
+        let first = revisions.next();
+        revisions.all(|revision| Some(revision) == first)
+    }
+
+    /// All is repaired: an operator gives back what rules still keep out of placement.
+    async fn give_back(&self, unblocked: &mut u128) {
+        for (_, handle) in self.replicas.registry.up() {
+            let targets = handle.with_state(blocked);
+            for target in targets {
+                *unblocked += 1;
+                let unblock = Command::Unblock {
+                    request: RequestId(OPERATORS_REQUESTS + *unblocked),
+                    target,
+                    author: "operator".to_owned(),
+                    planned: false,
+                };
+                // Who does not lead says so, and the next one is asked; what was given back before is refused.
+                drop(tokio::time::timeout(UNBLOCK_TIMEOUT, propose(handle.clone(), unblock)).await);
+            }
+        }
+    }
+
+    fn settled(&self) -> bool {
+        let (running, jobs) = self.judges.with(|seen| {
+            let jobs: Vec<JobId> = seen.acknowledged.jobs().collect();
+            (seen.book.running(), jobs)
+        });
+        let ended = |handle: &Handle<State>| {
+            handle.with_state(|state| jobs.iter().all(|job| has_ended_or_never_can(state, *job)))
+        };
+        let up = self.replicas.registry.up();
+        running == 0 && up.iter().all(|(_, handle)| ended(handle))
+    }
+}
+
+/// What is out of placement, or what rules keep something off.
+fn blocked(state: &State) -> Vec<BlockTarget> {
+    let is_held = |component: &Component| {
+        let condition = state.health.condition(component);
+        condition.is_some_and(|condition| !condition.holds.is_empty())
+    };
+    let of_host = |host: &Host| {
+        let is_kept = |gpu: &&Gpu| gpu.block.is_some() || is_held(&Component::Gpu(gpu.uuid));
+        let gpus = host.gpus.iter().filter(is_kept);
+        let gpus = gpus.map(|gpu| BlockTarget::Gpu(gpu.uuid));
+        let is_kept = host.block.is_some() || is_held(&Component::Host(host.id));
+        let itself = is_kept.then(|| BlockTarget::Host(host.name.to_string()));
+        gpus.chain(itself).collect::<Vec<_>>()
+    };
+    state
+        .hosts
+        .values()
+        .flat_map(|host| of_host(host))
+        .collect()
+}
+
+fn has_ended_or_never_can(state: &State, job: JobId) -> bool {
+    state.job(job).is_some_and(|job| job.phase.is_terminal()) || never_can(state, job)
+}
+
+/// Users ask for more than the cluster could ever give, too; such a job waits, says so, and holds up nobody but
+/// those that depend on it.
+fn never_can(state: &State, job: JobId) -> bool {
+    let never = |blocker| match blocker {
+        Blocker::NoSuchHost { .. } | Blocker::ExceedsCluster { .. } => true,
+        // One that is reached by the job alone.
+        Blocker::Limit(limit) => !state.index.usage.contains_key(limit.queue.as_str()),
+        // Of older jobs only, so that this comes to an end.
+        Blocker::Dependencies { open, .. } => open.iter().all(|on| never_can(state, on.job)),
+        _ => false,
+    };
+    let is_queued = |known: &Job| known.phase == JobPhase::Queued;
+    state.job(job).is_some_and(is_queued) && blocker(state, job, state.time).is_some_and(never)
+}

@@ -1,0 +1,57 @@
+//! `muster chaos shrink`: makes a failure of a simulation small.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+use muster_chaos::sim::shrink::{ShrinkOptions, shrink};
+
+use super::replay::{World, read_world};
+use super::sim::WorldFlags;
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::service;
+
+/// `muster chaos shrink`
+///
+/// Leaves out faults, repairs and users' jobs as long as a violation of the same kind is still found, until none that is left
+/// can be left out. Prints what is left, the last of what happened, and the command that shows it again; writes the world to a
+/// file, which `muster chaos replay` takes whatever seeds mean by then.
+#[derive(Debug, Args)]
+pub(crate) struct Shrink {
+    /// Seed of a world that fails, or a file with one
+    #[arg(value_name = "SEED|FILE")]
+    world: World,
+    #[command(flatten)]
+    flags: WorldFlags,
+    /// Worlds that are run, at most
+    #[arg(long, default_value_t = 500, value_name = "COUNT")]
+    runs: u64,
+    /// File for the world that is left; by default shrunk-SEED.json
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl Shrink {
+    /// Does it.
+    pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let world = read_world(&self.world, &self.flags)?;
+        let default = PathBuf::from(format!("shrunk-{}.json", world.seed));
+        let out = self.out.unwrap_or(default);
+        let wanted = ShrinkOptions {
+            world,
+            runs_max: self.runs,
+        };
+        let stopped = |error: &dyn std::error::Error| Failure::new(service::chain(error));
+        let shrunk = shrink(&wanted, &mut io::stderr()).map_err(|error| stopped(&error))?;
+        let text = shrunk.script().write().map_err(|error| stopped(&error))?;
+        std::fs::write(&out, text + "\n")
+            .map_err(|error| Failure::new(format!("cannot write {}: {error}", out.display())))?;
+        let path = out.display();
+        options
+            .screen()
+            .data(&format!("{shrunk}    or: muster chaos replay {path}\n"))?;
+        Ok(Exit::Ok)
+    }
+}

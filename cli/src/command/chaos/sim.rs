@@ -1,0 +1,112 @@
+//! `muster chaos sim`: whole clusters under faults, one per seed.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use muster_chaos::sim::mutant::Mutant;
+use muster_chaos::sim::plan::{Acts, Numbers};
+use muster_chaos::sim::sweep::{SweepOptions, sweep};
+use muster_chaos::sim::world::{WorldOptions, simulate};
+
+use crate::command::demo::own_binary;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// `muster chaos sim`
+///
+/// Each seed is a cluster of one, three or five replicas with hosts, users and faults, all in one deterministic thread. Ends
+/// with 0 only if every promise held, the known bugs were found and every situation came about. Whatever fails is printed with
+/// the command that shows it again.
+#[derive(Debug, Args)]
+pub(crate) struct Sim {
+    /// First seed
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Number of seeds
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    #[command(flatten)]
+    world: WorldFlags,
+    /// A line for every world, not only for those that fail
+    #[arg(long)]
+    all_lines: bool,
+    /// Do not prove that the judges find the known bugs
+    #[arg(long)]
+    skip_mutants: bool,
+    /// Print a hash of the first seed's world and nothing else; a sweep asks another process for it
+    #[arg(long, hide = true)]
+    digest: bool,
+}
+
+/// What makes a world, but for its seed.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorldFlags {
+    /// Simulated seconds with faults in each cluster
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    faults_seconds: u64,
+    /// Switch a known bug on
+    #[arg(long, value_name = "NAME", value_parser = mutant_parser())]
+    mutant: Option<Mutant>,
+    /// Only these acts of what is drawn, as 3,7-9; none if the list is empty
+    #[arg(long, value_name = "NUMBERS")]
+    only_acts: Option<Numbers>,
+    /// Jobs of each user; by default one in four seconds
+    #[arg(long, value_name = "COUNT")]
+    jobs: Option<u32>,
+}
+
+impl WorldFlags {
+    /// The world of a seed.
+    pub(super) fn world(&self, seed: u64) -> WorldOptions {
+        WorldOptions {
+            seed,
+            faults_s: self.faults_seconds,
+            mutant: self.mutant,
+            acts: self.acts(),
+            jobs: self.jobs,
+        }
+    }
+
+    fn acts(&self) -> Acts {
+        let only = self.only_acts.clone();
+        only.map_or(Acts::All, Acts::Only)
+    }
+}
+
+fn mutant_parser() -> impl TypedValueParser<Value = Mutant> {
+    let names = PossibleValuesParser::new(Mutant::ALL.map(Mutant::name));
+    names.try_map(|name| Mutant::named(&name).ok_or("no such bug"))
+}
+
+impl Sim {
+    /// Does it.
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let failed = |error| Failure::new(format!("cannot simulate: {error}"));
+        let mut output = io::stdout();
+        if self.digest {
+            let report = simulate(&self.world.world(self.first)).map_err(failed)?;
+            writeln!(output, "{:016x}", report.digest()).map_err(failed)?;
+            return Ok(Exit::Ok);
+        }
+        let options = SweepOptions {
+            first: self.first,
+            seeds: self.seeds,
+            faults_s: self.world.faults_seconds,
+            all_lines: self.all_lines,
+            mutants: !self.skip_mutants,
+            mutant: self.world.mutant,
+            acts: self.world.acts(),
+            jobs: self.world.jobs,
+            program: Some(own_binary()?),
+        };
+        let report = sweep(options, &mut output)
+            .and_then(|report| write!(output, "{report}").map(|()| report))
+            .map_err(failed)?;
+        Ok(if report.holds() {
+            Exit::Ok
+        } else {
+            Exit::Error
+        })
+    }
+}
