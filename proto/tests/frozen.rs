@@ -93,6 +93,7 @@ fn a_state_keeps_its_bytes() {
         ("state_with_members", samples::members::state()),
         ("state_with_retries", samples::retries::state()),
         ("state_with_health", samples::health::state()),
+        ("state_with_one_way_link", samples::silence::state()),
         (
             "state_with_culprits",
             samples::retries::state_with_culprits(),
