@@ -83,6 +83,7 @@ impl CgroupHost {
                 .filter(|controller| passes_on(mount, parent, *controller));
             controllers.extend(passed.map(|controller| (controller, parent.clone())));
         }
+        let is_bare = controllers.is_empty();
         if let Some((_, parent)) = &unified
             && !mounts.legacy.contains_key(Controller::Devices.word())
             && devices::is_available()
@@ -103,7 +104,7 @@ impl CgroupHost {
         // Version 2 kills a cgroup by one word, but has it made and removed for every task: where it counts nothing, that would be
         // all that it is there for, and the kernel makes one at a time.
         let base = { unified.clone() }
-            .filter(|parent| controllers.values().any(|other| other == parent))
+            .filter(|_| !is_bare)
             .or_else(|| made(mounts.legacy.get("freezer")?))
             .or(unified)
             .or_else(|| controllers.values().next().cloned())?;
