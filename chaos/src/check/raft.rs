@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub struct RaftRules {
     leaders: BTreeMap<u64, u64>,
+    /// The newest term of each replica, in its present life: what it had not synced when it was killed it promised to nobody.
     terms: BTreeMap<u32, u64>,
     /// How far each replica has applied, in its present life.
     applied: BTreeMap<u32, u64>,
@@ -96,6 +97,7 @@ impl RaftRules {
     /// A replica starts: it applies again what its disk has no snapshot of.
     pub fn started(&mut self, replica: u32) {
         self.applied.remove(&replica);
+        self.terms.remove(&replica);
     }
 
     /// A replica leads in a term.
@@ -220,6 +222,8 @@ mod tests {
         // A new life applies again.
         rules.started(1);
         assert!(!rules.applied(1, entry(1, 10)));
+        rules.in_term(1, 4);
+        rules.started(1);
         rules.in_term(1, 3);
         rules.in_term(1, 3);
         rules.leads(1, 3);

@@ -78,15 +78,13 @@ pub enum Situation {
     Preempted,
     /// A leader began while an attempt that its predecessor had preempted was still ending.
     PreemptedLeaderless,
-    /// A command of a leader that led no more was refused.
-    StaleLeaderRefused,
     /// A leader was killed when what it had proposed was not committed.
     KilledBetween,
 }
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 34] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -120,7 +118,6 @@ impl Situation {
         Self::BeatsStretched,
         Self::Preempted,
         Self::PreemptedLeaderless,
-        Self::StaleLeaderRefused,
         Self::KilledBetween,
     ];
 
@@ -159,7 +156,6 @@ impl Situation {
             Self::OldOrderRefused => "old orders refused",
             Self::Preempted => "attempts stopped to make room",
             Self::PreemptedLeaderless => "preemptions that outlived their leader",
-            Self::StaleLeaderRefused => "commands of old leaders refused",
             Self::KilledBetween => "leaders killed between plan and commit",
         }
     }

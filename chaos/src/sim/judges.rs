@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_core::audit::audit;
 use muster_core::ids::Revision;
-use muster_core::rejection::Rejection;
 use muster_core::state::State;
 use muster_raft_store::sim::{AppliedEntry, Observer};
 use tokio::time::Instant;
 
-use super::coverage::{Coverage, Preemptions, Situation};
+use super::coverage::{Coverage, Preemptions};
 use super::record::{Record, Scene, SceneKind};
 use super::report::Violation;
 use super::runtime::NodeId;
@@ -219,9 +218,6 @@ impl Seen {
     /// An entry was applied for the first time by anybody.
     fn read_entry(&mut self, node: NodeId, entry: &AppliedEntry<'_, State>) {
         for (command, outcome) in entry.commands.iter().zip(entry.outcomes) {
-            if matches!(outcome.result, Err(Rejection::StaleLeader { .. })) {
-                self.coverage.reached(Situation::StaleLeaderRefused);
-            }
             self.scene(|| {
                 let (index, term) = (entry.index, entry.term);
                 let result = &outcome.result;
@@ -300,8 +296,6 @@ impl Observer<State> for Onlooker {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::command::Command;
-    use muster_core::ids::{LeadershipEpoch, ReplicaId};
     use muster_core::testing::{Cluster, single};
 
     use super::*;
@@ -338,28 +332,5 @@ mod tests {
         });
         let record = judges.take_record().unwrap();
         assert!(record.first_violation().is_some());
-    }
-
-    #[test]
-    fn an_old_leaders_command_that_is_refused_is_counted() {
-        let judges = Judges::default();
-        let mut cluster = Cluster::with_hosts(1, 2);
-        let began = Command::LeaderBegan {
-            replica: ReplicaId(1),
-        };
-        cluster.apply(&began);
-        cluster.apply(&began);
-        let old = Command::Prune {
-            leader: LeadershipEpoch(1),
-        };
-        let outcomes = [cluster.apply(&old)];
-        let commands = [old];
-        judges.onlooker(1).applied(&AppliedEntry {
-            commands: &commands,
-            outcomes: &outcomes,
-            ..applied(&cluster.state, 1)
-        });
-        let refused = judges.with(|seen| seen.coverage.times(Situation::StaleLeaderRefused));
-        assert_eq!(refused, 1);
     }
 }
