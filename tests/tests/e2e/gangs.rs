@@ -422,6 +422,11 @@ async fn survivors_hear_once_where_a_new_rank_0_is() {
         });
         <[_; 3]>::try_from(lives.await).unwrap()
     };
+    // A member of a gang that does not run as a whole yet is not replaced alone.
+    eventually("the gang", async || {
+        only_attempt(&client, job).await.running_at_ms
+    })
+    .await;
     let socket = std::fs::read_to_string(folder.join("socket-1")).unwrap();
     let mut lines = watch_gang(socket.trim()).await;
 
@@ -442,5 +447,6 @@ async fn survivors_hear_once_where_a_new_rank_0_is() {
         heard.push(line);
     }
     let expected = format!(r#"{{"gang":{{"master_addr":"{address}","master_port":{port}}}}}"#);
-    assert_eq!(heard, [expected]);
+    let story = cluster.muster(&["job", "events", &job.to_string()]).await;
+    assert_eq!(heard, [expected], "{}", story.stdout);
 }
