@@ -16,7 +16,7 @@ use imbl::OrdMap;
 
 use crate::cells::pack;
 use crate::cells::{Allocation, Wanted};
-use crate::ids::{HostId, JobId};
+use crate::ids::{HostId, JobId, TaskIndex};
 use crate::topology::{CellId, CellKind, GpuMask};
 
 /// Cells that are compared by what is lost in them, for one binding at most: those in which the fewest GPUs are in use.
@@ -56,8 +56,8 @@ pub trait Room: Clone {
     /// What it loses at least to take so many of the GPUs offered; none if they are too few. Nothing where nobody is
     /// stopped.
     fn price(&self, host: HostId, offered: GpuMask, gpus: u32) -> Option<Price>;
-    /// The oldest job that holds GPUs of a host; none if nobody does.
-    fn oldest_on(&self, host: HostId) -> Option<JobId>;
+    /// The oldest job that holds GPUs of a host, with its first task there; none if nobody does.
+    fn oldest_on(&self, host: HostId) -> Option<(JobId, TaskIndex)>;
 }
 
 /// What is lost where GPUs are taken from others, in GPU-milliseconds of work.
@@ -180,7 +180,7 @@ impl<'a, R: Room> Serving<'a, R> {
             (one.0, one.1) == (other.0, other.1)
         };
         hosts.chunk_by(are_alike).any(|alike| {
-            let mut alike: Vec<(bool, Option<JobId>, HostId)> = alike
+            let mut alike: Vec<(bool, Option<(JobId, TaskIndex)>, HostId)> = alike
                 .iter()
                 .map(|(_, _, host)| {
                     let oldest = self.room.oldest_on(*host);

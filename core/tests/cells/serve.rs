@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_core::cells::{Allocation, HostLoad, Piece, Price, Request, Room, Served, serve};
 use muster_core::command::Command;
-use muster_core::ids::{HostId, JobId};
+use muster_core::ids::{HostId, JobId, TaskIndex};
 use muster_core::testing::Cluster;
 use muster_core::topology::{CellId, CellKind, GpuMask, Level};
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ impl Room for Idle<'_> {
         (offered.count() >= gpus).then(Price::default)
     }
 
-    fn oldest_on(&self, _: HostId) -> Option<JobId> {
+    fn oldest_on(&self, _: HostId) -> Option<(JobId, TaskIndex)> {
         None
     }
 }

@@ -111,6 +111,35 @@ proptest! {
 }
 
 #[test]
+fn hosts_of_one_gang_are_told_apart_by_its_tasks() {
+    // The gangs of `b` lie on the same hosts with as much left, so that their oldest job is the same: which of these
+    // hosts a task of 1 GPU takes decides when one of 4 finds a whole host. `a` moves their numbers.
+    let drawn = [
+        (17, 25, 2, 3, 1),
+        (63, 36, 1, 1, 1),
+        (4, 14, 1, 2, 0),
+        (36, 1, 1, 4, 1),
+        (63, 58, 1, 1, 1),
+        (63, 47, 1, 1, 1),
+        (18, 46, 3, 1, 1),
+        (18, 58, 2, 2, 1),
+        (18, 46, 2, 1, 1),
+    ];
+    let rules = Rules {
+        borrow: false,
+        strict: false,
+        ..Rules::default()
+    };
+    let shared = shared(drawn_jobs(&drawn), rules);
+    let alone = shared.alone("b").unwrap();
+    let together = run(&shared, Policy::Cells);
+    assert_eq!(
+        times_of(&together, Some(1)),
+        times_of(&run(&alone, Policy::Cells), None)
+    );
+}
+
+#[test]
 fn a_quota_in_gpus_has_its_owner_wait_where_others_hold_pieces_of_every_host() {
     // `a` may have 8 GPUs of 24 and uses none. The others, within their quotas of 12 and 4, hold three of four GPUs of
     // some hosts, one after the other, so that no two whole hosts are left.

@@ -384,10 +384,10 @@ impl Room for Hosts<'_, '_> {
         self.force != Force::None
     }
 
-    fn oldest_on(&self, id: HostId) -> Option<JobId> {
+    fn oldest_on(&self, id: HostId) -> Option<(JobId, TaskIndex)> {
         let gpus = &self.state.host(id)?.gpus;
         let holders = gpus.iter().filter_map(|gpu| gpu.holder);
-        holders.map(|holder| holder.job).min()
+        holders.map(|holder| (holder.job, holder.task)).min()
     }
 }
 
