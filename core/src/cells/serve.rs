@@ -180,15 +180,12 @@ impl<'a, R: Room> Serving<'a, R> {
             (one.0, one.1) == (other.0, other.1)
         };
         hosts.chunk_by(are_alike).any(|alike| {
-            let mut alike: Vec<(bool, Option<(JobId, TaskIndex)>, HostId)> = alike
-                .iter()
-                .map(|(_, _, host)| {
-                    let oldest = self.room.oldest_on(*host);
-                    (oldest.is_none(), oldest, *host)
-                })
-                .collect();
-            alike.sort_unstable();
-            alike.into_iter().any(|(_, _, host)| self.put(task, host))
+            let mut alike: Vec<HostId> = alike.iter().map(|(_, _, host)| *host).collect();
+            alike.sort_by_cached_key(|host| {
+                let oldest = self.room.oldest_on(*host);
+                (oldest.is_none(), oldest, *host)
+            });
+            alike.into_iter().any(|host| self.put(task, host))
         })
     }
 
