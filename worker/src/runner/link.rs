@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::conversation::Conversation;
 use super::idle::IdleSupervisors;
 use super::launch::Launched;
-use super::{leftovers, send};
+use super::{Left, leftovers, send};
 use crate::cpus::CpuGrant;
 use crate::gpu::GpuHold;
 use crate::inbox::{Incoming, Outbox};
@@ -153,8 +153,8 @@ impl Link {
         Self { idle, ..self }
     }
 
-    /// Talks until the end, and reports that. True: the supervisor goes on, and keeps the task's cgroups.
-    pub(super) async fn run(mut self, launched: Launched) -> bool {
+    /// Talks until the end, and reports that.
+    pub(super) async fn run(mut self, launched: Launched) -> Left {
         let Launched {
             connection,
             supervisor,
@@ -164,12 +164,12 @@ impl Link {
         if let Some(stuck) = stuck {
             self.stuck(stuck).await;
         }
-        let mut keeps_cgroups = false;
+        let mut left = Left::default();
         let ending = match connection.open() {
             Ok(mut conversation) => {
                 let ending = self.converse(&mut conversation).await;
                 if let (Some(idle), Some(supervisor)) = (self.idle.take(), supervisor) {
-                    keeps_cgroups = idle.take_back(conversation, supervisor);
+                    left.keeps_cgroups = idle.take_back(conversation, supervisor);
                 }
                 ending
             }
@@ -185,14 +185,14 @@ impl Link {
             let collected = tokio::task::spawn_blocking(move || child.wait()).await;
             tracing::trace!(id = %self.id, ?collected, "collected a supervisor");
         }
-        keeps_cgroups
+        left
     }
 
     /// Kills what an earlier agent's supervisor left until all of it is dead, and reports that.
-    pub(super) async fn end(mut self, supervisor: Option<ProcessIdentity>) -> bool {
+    pub(super) async fn end(mut self, supervisor: Option<ProcessIdentity>) -> Left {
         let report = self.conclude(Ending::HungUp, supervisor).await;
         self.report(report).await;
-        false
+        Left::default()
     }
 
     async fn report(&mut self, report: SupervisorReport) {
@@ -469,11 +469,10 @@ mod tests {
         let runner = crate::testing::runner(crate::testing::runner_config(home.path()), outbox);
         let id: RunId = "7-0-11".parse().expect("an attempt");
         let (give, given) = tokio::sync::oneshot::channel();
-        runner.hold(
-            id,
-            0,
-            |orders, _inbox| async move { give.send(orders).is_ok() },
-        );
+        runner.hold(id, 0, |orders, _inbox| async move {
+            give.send(orders).ok();
+            Left::default()
+        });
         let mut orders = given.await.expect("its orders");
         // More than there is room for.
         for _ in 0..=super::super::ORDERS_WAITING_MAX {

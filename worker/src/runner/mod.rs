@@ -130,8 +130,16 @@ struct Handle {
     /// Where its gang meets now; none if that was not told.
     rendezvous: watch::Sender<Option<Rendezvous>>,
     requests: mpsc::Sender<AgentRequest>,
-    /// Gives whether the supervisor goes on, and keeps the cgroups of this task.
-    task: JoinHandle<bool>,
+    task: JoinHandle<Left>,
+}
+
+/// What a conversation with a supervisor leaves to be cleared away.
+#[derive(Debug, Default)]
+struct Left {
+    /// Whether the supervisor goes on, and keeps the cgroups of this task.
+    keeps_cgroups: bool,
+    /// What this agent gave the supervisor to do; none if an earlier agent did.
+    spec: Option<Box<TaskSpec>>,
 }
 
 impl Runner {
@@ -193,7 +201,7 @@ impl Runner {
             {
                 let report = SupervisorReport::Vanished { detail };
                 send(&inbox, Incoming::Supervisor(id, report)).await;
-                return false;
+                return Left::default();
             }
             // Waiting may have taken longer than the lease had.
             let lease = LeaseTerms {
@@ -211,18 +219,24 @@ impl Runner {
                 spec.checkpoint_directory_is_new =
                     spec.assignment.rank.world_size <= 1 && folders.give(&folder);
                 let parts = (&*server, &scratch);
-                launch::launch(&config, parts, &supervisors, &spec).inspect_err(|_| {
-                    if spec.checkpoint_directory_is_new {
-                        folders.take_back(&folder);
+                match launch::launch(&config, parts, &supervisors, &spec) {
+                    Ok(launched) => Ok((launched, Box::new(spec))),
+                    Err(error) => {
+                        if spec.checkpoint_directory_is_new {
+                            folders.take_back(&folder);
+                        }
+                        Err(error)
                     }
-                })
+                }
             });
             let launched = launched.await;
             drop(turn);
             match launched.unwrap_or_else(|error| Err(error.into())) {
-                Ok(launched) => {
+                Ok((launched, spec)) => {
                     let link = Link::new(id, directory, orders, inbox);
-                    link.holding(cpus).returning_to(idle).run(launched).await
+                    let left = link.holding(cpus).returning_to(idle).run(launched).await;
+                    let spec = Some(spec);
+                    Left { spec, ..left }
                 }
                 Err(error) => {
                     // The host's fault (its disk is full, say), not the job's: nothing has run, and it is
@@ -231,7 +245,7 @@ impl Runner {
                     let detail = format!("starting its supervisor failed: {error}");
                     let report = SupervisorReport::Vanished { detail };
                     send(&inbox, Incoming::Supervisor(id, report)).await;
-                    false
+                    Left::default()
                 }
             }
         });
@@ -311,16 +325,16 @@ impl Runner {
         releases.retain(|_, release| !release.is_finished());
         let release = tokio::spawn(async move {
             ended(earlier).await;
-            let mut keeps_cgroups = false;
+            let mut left = Left::default();
             if let Some(handle) = handle {
                 let Ok(gone) = tokio::time::timeout(RELEASE_MAX, handle.task).await else {
                     tracing::warn!(%id, "a released supervisor does not go: its task cannot be killed");
                     return;
                 };
-                keeps_cgroups = gone.unwrap_or(false);
+                left = gone.unwrap_or_default();
             }
             let _turn = disk.acquire().await;
-            clear(directory, scratch, folders, keeps_cgroups).await;
+            clear(directory, scratch, folders, left).await;
         });
         releases.insert(id, release);
     }
@@ -359,7 +373,7 @@ impl Runner {
 
     fn hold<F>(&self, id: RunId, deadline_ms: u64, body: impl FnOnce(Orders, Outbox) -> F)
     where
-        F: Future<Output = bool> + Send + 'static,
+        F: Future<Output = Left> + Send + 'static,
     {
         let (deadline_boottime_ms, deadlines) = watch::channel(deadline_ms);
         let (rendezvous, meetings) = watch::channel(None);
@@ -411,11 +425,12 @@ async fn clear(
     directory: TaskDirectory,
     scratch: ScratchFolders,
     folders: CheckpointFolders,
-    are_cgroups_kept: bool,
+    left: Left,
 ) {
     let cleared = tokio::task::spawn_blocking(move || {
-        if let Ok(Some(spec)) = directory.read_spec() {
-            if !are_cgroups_kept {
+        let known = left.spec.map(|spec| *spec);
+        if let Some(spec) = known.or_else(|| directory.read_spec().ok().flatten()) {
+            if !left.keeps_cgroups {
                 Cgroups::at(&spec.cgroups()).remove();
             }
             if spec.checkpoint_directory_is_new {

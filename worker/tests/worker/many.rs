@@ -12,8 +12,8 @@ use muster_core::desired::{TaskAssignment, TaskKey};
 use muster_core::ids::{AttemptEpoch, JobId};
 use tokio::time::Instant;
 
-/// Tasks that the host should run at a time.
-const WINDOW: usize = 128;
+/// Tasks that the host should run at a time: enough for two cores never to wait, and none waits long for a core.
+const WINDOW: usize = 32;
 /// Tasks before the first look: by then the agent remembers as many attempts as it ever does.
 const BEFORE: u64 = 5_000;
 /// Scratch folders that may wait for tasks: twice as many as tasks should run at a time, as the ended ones go later.
