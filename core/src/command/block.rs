@@ -66,6 +66,12 @@ impl Planned {
         run_time_ms_max.map_or(self.notice_ms, |limit| limit.min(self.notice_ms))
     }
 
+    /// Whether what begins at an instant, and may run for so long (for ever if none), has enough time before it.
+    #[must_use]
+    pub fn lets_begin(&self, begins_at: TimeMs, run_time_ms_max: Option<u64>) -> bool {
+        begins_at.after(self.needed_ms(run_time_ms_max)) <= self.at
+    }
+
     /// From when on it keeps off what may run for so long.
     #[must_use]
     pub fn keeps_off_from(&self, run_time_ms_max: Option<u64>) -> TimeMs {
@@ -79,8 +85,7 @@ impl Block {
     #[must_use]
     pub fn lets_begin(&self, begins_at: TimeMs, run_time_ms_max: Option<u64>) -> bool {
         self.planned.is_some_and(|planned| {
-            let is_early = begins_at.after(planned.needed_ms(run_time_ms_max)) <= planned.at;
-            is_early || self.is_over_by(begins_at)
+            planned.lets_begin(begins_at, run_time_ms_max) || self.is_over_by(begins_at)
         })
     }
 

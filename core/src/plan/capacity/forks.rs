@@ -123,6 +123,7 @@ impl<'a> Capacity<'a> {
         let mut fork = self.clone();
         // More may fit in the fork.
         fork.narrowed.clear();
+        fork.last_blocks.clear();
         fork
     }
 

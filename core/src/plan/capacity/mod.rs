@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::command::Planned;
 use crate::feasibility::{Freed, unequipped};
 use crate::ids::{HostId, JobId, UnitIndex};
 use crate::plan::capacity::left::Left;
@@ -65,6 +66,8 @@ pub(crate) struct Capacity<'a> {
     /// Free hosts without those that lack something else for a need: within a round they stay hopeless,
     /// so none is looked at twice.
     narrowed: BTreeMap<Likeness, FreeHosts>,
+    /// Of classes whose hosts are all to be blocked: what lets the longest work begin. None of one where that is not so.
+    last_blocks: BTreeMap<HostClass, Option<Planned>>,
 }
 
 impl<'a> Capacity<'a> {
@@ -82,6 +85,7 @@ impl<'a> Capacity<'a> {
             only: None,
             avoided: Arc::default(),
             narrowed: BTreeMap::new(),
+            last_blocks: BTreeMap::new(),
         }
     }
 
@@ -169,6 +173,9 @@ impl<'a> Capacity<'a> {
             });
             return fitting.min();
         }
+        if self.all_begin_too_late(need) {
+            return None;
+        }
         let mut hopeless = Vec::new();
         let found = {
             // Nearly always nothing is narrowed, and then the likeness need not be spelled out.
@@ -189,6 +196,41 @@ impl<'a> Capacity<'a> {
         let found = found.copied();
         self.narrow(need, &hopeless);
         found
+    }
+
+    /// Whether no host of a need's class lets it begin, because all are to be blocked too soon: known without a look at each.
+    fn all_begin_too_late(&mut self, need: Need<'_>) -> bool {
+        let Some(hosts) = self.free.get(need.class) else {
+            return false;
+        };
+        if hosts.len() > self.state.index.planned.len() {
+            return false;
+        }
+        let last = match self.last_blocks.get(need.class) {
+            Some(last) => *last,
+            None => {
+                let last = self.last_block(hosts);
+                self.last_blocks.insert(need.class.clone(), last);
+                last
+            }
+        };
+        let run_time_ms_max = need.asker.job.spec.scheduling.run_time_ms_max;
+        last.is_some_and(|last| !last.lets_begin(self.now, run_time_ms_max))
+    }
+
+    /// The latest of the blocks that are planned for all of these hosts, with the shortest notice.
+    fn last_block(&self, hosts: &FreeHosts) -> Option<Planned> {
+        let mut last: Option<Planned> = None;
+        for (_, host) in hosts {
+            let block = self.state.host(*host)?.planned.as_ref()?;
+            let planned = block.planned.filter(|_| !block.is_over_by(self.now))?;
+            let before = last.unwrap_or(planned);
+            last = Some(Planned {
+                at: before.at.max(planned.at),
+                notice_ms: before.notice_ms.min(planned.notice_ms),
+            });
+        }
+        last
     }
 
     fn narrow(&mut self, need: Need<'_>, hopeless: &[(u32, HostId)]) {
