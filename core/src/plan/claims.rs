@@ -57,7 +57,7 @@ impl<'a> Round<'a> {
     }
 
     /// Gives up claims on a ground that their queue has not any more, because it became a virtual cluster or ceased to be
-    /// one; whether there are any.
+    /// one; whether there are any. No more than the budget has room for: the rest is left to the next plan.
     fn drop_groundless(&mut self) -> bool {
         let state = self.state;
         for (id, unit) in state.index.claims.keys() {
@@ -70,6 +70,9 @@ impl<'a> Round<'a> {
             let why = groundless(queue, &job.spec, (&claim.standing, &claim.tasks));
             let why = why.map(str::to_owned);
             if let Some(reason) = why.or_else(|| self.too_late((job, *unit), claim)) {
+                if self.is_over_budget() {
+                    return true;
+                }
                 self.plan.steps.push(Command::DropClaim {
                     leader: state.leadership.epoch,
                     job: *id,

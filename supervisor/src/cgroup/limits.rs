@@ -220,8 +220,81 @@ const fn weight(shares: u64) -> u64 {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    /// Limits of all kinds.
+    fn all_limits() -> Limits {
+        Limits {
+            memory_mib: 64,
+            cpus_milli: 1_500,
+            cpu_quota: true,
+            pids_max: Some(7),
+            cpuset: Some(CpuPlace {
+                cpus: vec![0, 2],
+                nodes: vec![1],
+            }),
+            devices_denied: Vec::new(),
+        }
+    }
+
+    /// What the files of a cgroup's likeness hold after the limits were set; what lies above it has these nodes.
+    fn told(files: &[&str], nodes_above: &str) -> Vec<String> {
+        let home = tempfile::tempdir().unwrap();
+        let cgroup = home.path().join("task");
+        fs::create_dir(&cgroup).unwrap();
+        fs::write(home.path().join("cpuset.mems"), nodes_above).unwrap();
+        for file in files {
+            fs::write(cgroup.join(file), "").unwrap();
+        }
+        all_limits().set(&Cgroups::at(&[cgroup.clone()])).unwrap();
+        let read = |file: &&str| fs::read_to_string(cgroup.join(file)).unwrap();
+        files.iter().map(read).collect()
+    }
+
+    #[test]
+    fn both_versions_are_told_all_limits() {
+        let unified = [
+            "memory.max",
+            "memory.swap.max",
+            "cpu.weight",
+            "cpu.max",
+            "pids.max",
+            "cpuset.cpus",
+            "cpuset.mems",
+        ];
+        assert_eq!(
+            told(&unified, "\n"),
+            ["67108864", "0", "59", "150000 100000", "7", "0,2", ""]
+        );
+        let legacy = [
+            "memory.limit_in_bytes",
+            "memory.memsw.limit_in_bytes",
+            "cpu.shares",
+            "cpu.cfs_period_us",
+            "cpu.cfs_quota_us",
+            "pids.max",
+            "cpuset.cpus",
+            "cpuset.mems",
+        ];
+        assert_eq!(
+            told(&legacy, "0-1\n"),
+            [
+                "67108864", "67108864", "1536", "100000", "150000", "7", "0,2", "0-1"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_limit_of_processes_that_nobody_keeps_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let cgroups = Cgroups::at(&[home.path().to_owned()]);
+        let error = all_limits().set(&cgroups).unwrap_err();
+        assert!(error.contains("no cgroup controller `pids`"), "{error}");
+    }
 
     #[test]
     fn cpus_become_shares_and_weights_within_the_kernels_ranges() {

@@ -574,52 +574,6 @@ fn an_exit_code_that_stands_for_a_stop_ends_the_task_like_any_other() {
 }
 
 #[test]
-fn an_engine_is_told_what_a_container_is_held_to() {
-    let creation = |header: &'static str, target: &str, cpu_quota: bool| {
-        let engine = FakeEngine::start(move |request, stream| match request {
-            "GET /_ping" => greet(stream, header),
-            request if request.starts_with("POST") => {
-                json(stream, 500, r#"{"message": "that is all"}"#);
-            }
-            request => ordinary(request, stream),
-        });
-        let mut task = contained("true");
-        task.gpus = vec![GpuUuid(0x1234)];
-        (task.memory_mib, task.cpus_milli) = (64, 1_500);
-        let mut rig = Rig::start_spec(task, LONG_LEASE_MS, |spec| {
-            spec.engine = Some(access(&engine.socket()));
-            spec.confinement.cpu_quota = cpu_quota;
-        });
-        assert!(rig.hear_exit().start_error.is_some());
-        engine.body_of(&format!("POST {target}"))
-    };
-    let docker = |cpu_quota| {
-        let header = "Server: Docker/1.0 (test)";
-        let body = creation(header, "/containers/create", cpu_quota);
-        ["Memory", "MemorySwap", "CpuShares", "CpuQuota", "CpuPeriod"]
-            .map(|name| body["HostConfig"][name].as_u64())
-    };
-    let podman = |cpu_quota| {
-        let header = "Libpod-Api-Version: 4.3.1";
-        let body = creation(header, "/v4.0.0/libpod/containers/create", cpu_quota);
-        [
-            "memory/limit",
-            "memory/swap",
-            "cpu/shares",
-            "cpu/quota",
-            "cpu/period",
-        ]
-        .map(|name| body.pointer(&format!("/resource_limits/{name}"))?.as_u64())
-    };
-    // Swap counts with memory.
-    let held: [Option<u64>; 5] = [64 << 20, 64 << 20, 1_536, 150_000, 100_000].map(Some);
-    let mut weighed = held;
-    weighed[3..].fill(None);
-    assert_eq!((docker(true), podman(true)), (held, held));
-    assert_eq!((docker(false), podman(false)), (weighed, weighed));
-}
-
-#[test]
 fn a_host_without_an_engine_says_so() {
     let nowhere = Path::new("/nonexistent/engine.sock");
     let error = start(contained("true"), nowhere)

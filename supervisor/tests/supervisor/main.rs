@@ -6,6 +6,7 @@
 )]
 
 mod confinement;
+mod container_bodies;
 mod container_memory;
 mod containers;
 mod conversation;

@@ -16,7 +16,7 @@ use muster_supervisor::{SharedMemoryPlace, TaskSpec};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::exec::{ask, ended, hear};
-use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
+use crate::support::{LONG_LEASE_MS, Rig, eventually, script, skipped};
 
 /// A folder of the host's `/dev/shm` that tasks must see, with the attempts' folders in it.
 fn home() -> Option<tempfile::TempDir> {
@@ -34,12 +34,6 @@ fn home_with_segments() -> Option<tempfile::TempDir> {
         Ok(_) => home(),
         Err(error) => skipped(&format!("`ipcmk` (util-linux) cannot be run: {error}")),
     }
-}
-
-fn skipped<T>(why: &str) -> Option<T> {
-    // The test's own output, which the harness shows.
-    drop(writeln!(io::stderr(), "skipped: {why}"));
-    None
 }
 
 fn place(home: &Path, attempt: &str) -> SharedMemoryPlace {

@@ -81,3 +81,11 @@ fn stopping_the_agent_stops_the_agent_alone() {
     assert_eq!(setting(&text, "Delegate"), Some("yes"));
     assert_eq!(setting(&text, "Restart"), Some("always"));
 }
+
+#[test]
+fn enabled_units_start_on_boot() {
+    for unit in units() {
+        let text = fs::read_to_string(&unit).unwrap();
+        assert_eq!(setting(&text, "WantedBy"), Some("multi-user.target"));
+    }
+}

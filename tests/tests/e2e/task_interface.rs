@@ -39,7 +39,7 @@ async fn seen(cluster: &Cluster, job: JobId, holds: impl Fn(&Value) -> bool) -> 
 async fn what_a_task_says_from_its_shell_is_shown() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
-    let text = "m progress 4 && m checkpoint begin 5 && sleep 0.2 && m checkpoint commit 5 && m env | grep ^MUSTER_EPOCH; \
+    let text = "m progress 4 && m checkpoint begin 5 && sleep 0.2 && m checkpoint commit 5 --digest sha256:2c26 && m env | grep ^MUSTER_EPOCH; \
         m checkpoint commit 5 || echo refused $?; sleep 1000";
     let job = client.submit_job(script(text)).await.unwrap().job;
     let shown = seen(&cluster, job, |unit| {
@@ -52,6 +52,7 @@ async fn what_a_task_says_from_its_shell_is_shown() {
     let saved = &unit["checkpoints"][0];
     assert!(saved["save_ms"].as_u64().unwrap() >= 200, "{saved}");
     assert!(saved["path"].as_str().unwrap().ends_with("/step_5"));
+    assert_eq!(saved["digest"], "sha256:2c26");
     let epoch = &unit["attempt"]["epoch"];
     // The first attempt hears what the leader would tell the next one.
     let interval_ms = unit["checkpoint_interval_ms"].as_u64().unwrap();

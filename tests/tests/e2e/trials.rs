@@ -134,3 +134,33 @@ async fn a_training_that_is_preempted_while_the_leader_dies_loses_nothing() {
         assert!(row["noticed_ms"].as_u64().is_some(), "{row}");
     }
 }
+
+#[tokio::test]
+async fn a_training_on_a_host_that_hears_nothing_for_less_than_its_grace_goes_on_there() {
+    if let Some(row) = played("short-cut-in").await {
+        let (attempts, repeated) = (&row["attempts"], &row["steps_repeated"]);
+        assert_eq!((attempts, repeated), (&1.into(), &0.into()), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_training_on_a_host_that_is_cut_off_both_ways_goes_on_elsewhere_and_never_twice() {
+    if let Some(row) = played("long-cut").await {
+        assert_eq!(row["lived_at_once"], Value::Array(Vec::new()));
+        assert!(row["attempts"].as_u64() > Some(1), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_training_outlives_a_full_disk_while_it_saves() {
+    if let Some(row) = played("checkpoint-disk-full").await {
+        assert!(row["back_ms"].as_u64().is_some(), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_training_that_does_not_stop_when_asked_is_killed_and_goes_on_later() {
+    if let Some(row) = played("stop-ignored").await {
+        assert_eq!(row["attempts"], 2, "{row}");
+    }
+}

@@ -72,18 +72,18 @@ async fn run(leader: &Leader, numbers: std::ops::Range<u64>) -> f64 {
     count as f64 / began.elapsed().as_secs_f64()
 }
 
-/// What the host holds: descriptors of the agent, its children, cgroups of tasks, and all files.
+/// What the host holds: descriptors of the agent and of its children, how many these are, cgroups of tasks, and all files.
 #[derive(Debug, PartialEq, Eq)]
 struct Holdings {
     descriptors: usize,
-    children: usize,
+    children: Vec<usize>,
     cgroups: BTreeSet<String>,
     files: Vec<String>,
 }
 
 fn holdings(host: &Host) -> Holdings {
     let agent = host.agent.id();
-    let children = std::fs::read_to_string(format!("/proc/{agent}/task/{agent}/children"));
+    let children = children(agent);
     let entries = std::fs::read_dir(format!("/proc/{agent}/fd")).unwrap();
     let mut files = Vec::new();
     list(&host.home.path().join("w"), &mut files);
@@ -110,7 +110,13 @@ fn holdings(host: &Host) -> Holdings {
     files.sort();
     Holdings {
         descriptors: entries.count(),
-        children: children.unwrap().split_whitespace().count(),
+        children: { children.into_iter() }
+            .map(|child| {
+                std::fs::read_dir(format!("/proc/{child}/fd"))
+                    .unwrap()
+                    .count()
+            })
+            .collect(),
         cgroups: { host.cgroups() }
             .map(|cgroups| cgroups.tasks())
             .unwrap_or_default(),
@@ -132,23 +138,29 @@ fn list(folder: &Path, files: &mut Vec<String>) {
     }
 }
 
+/// The children of all threads of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let lists = threads.map(|it| std::fs::read_to_string(it.path().join("children")));
+    let mut children: Vec<u32> = lists
+        .flat_map(|list| {
+            let list = list.unwrap_or_default();
+            let pids = list.split_whitespace().map(|pid| pid.parse().unwrap());
+            pids.collect::<Vec<u32>>()
+        })
+        .collect();
+    children.sort_unstable();
+    children
+}
+
 /// Supervisors that wait for another task: children of the agent's child.
 fn supervisors(host: &Host) -> usize {
-    // Of whichever thread.
-    let children = |pid: &str| -> Vec<String> {
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
-        let threads = threads.into_iter().flatten().flatten();
-        let lists = threads.map(|it| std::fs::read_to_string(it.path().join("children")));
-        lists
-            .flat_map(|list| {
-                let list = list.unwrap_or_default();
-                let pids = list.split_whitespace().map(str::to_owned);
-                pids.collect::<Vec<String>>()
-            })
-            .collect()
-    };
-    let servers = children(&host.agent.id().to_string());
-    servers.iter().map(|server| children(server).len()).sum()
+    let servers = children(host.agent.id());
+    servers
+        .into_iter()
+        .map(|server| children(server).len())
+        .sum()
 }
 
 fn resident_kib(pid: u32) -> u64 {
@@ -177,14 +189,19 @@ async fn ten_thousand_tasks_leave_nothing() {
 
     let rates = [run(&leader, 1..BEFORE).await, {
         eventually("releases", is_clear);
-        let before_kib = resident_kib(host.agent.id());
+        // The agent, and who forks its supervisors.
+        let agent = host.agent.id();
+        let stay = [vec![agent], children(agent)].concat();
+        let before_kib: Vec<u64> = stay.iter().copied().map(resident_kib).collect();
         let rate = run(&leader, BEFORE..ALL).await;
         eventually("the last releases", is_clear);
-        let after_kib = resident_kib(host.agent.id());
-        assert!(
-            after_kib <= before_kib + ARENAS_KIB_MAX,
-            "{before_kib} KiB after {BEFORE} tasks, {after_kib} KiB after {ALL}"
-        );
+        for (pid, before_kib) in stay.into_iter().zip(before_kib) {
+            let after_kib = resident_kib(pid);
+            assert!(
+                after_kib <= before_kib + ARENAS_KIB_MAX,
+                "process {pid}: {before_kib} KiB after {BEFORE} tasks, {after_kib} KiB after {ALL}"
+            );
+        }
         rate
     }];
     eventually("the end of supervisors", is_settled);
