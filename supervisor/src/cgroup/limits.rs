@@ -70,6 +70,8 @@ pub(crate) struct Limits {
     cpu_quota: bool,
     /// Processes and threads.
     pids_max: Option<u32>,
+    /// Whether a container engine limits these as well.
+    has_engine: bool,
     /// The CPUs that it is bound to.
     cpuset: Option<CpuPlace>,
     /// Devices that it may not open.
@@ -89,6 +91,7 @@ impl Limits {
             cpus_milli,
             cpu_quota: spec.confinement.cpu_quota,
             pids_max: spec.assignment.execution.pids_max,
+            has_engine: spec.assignment.execution.container.is_some(),
             cpuset: spec.confinement.cpus.clone(),
             devices_denied: spec.confinement.devices_denied.clone(),
         }
@@ -165,8 +168,8 @@ impl Limits {
             return Ok(());
         };
         match cgroups.write("pids.max", &max.to_string()) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(format!(
+            Ok(is_set) if is_set || self.has_engine => Ok(()),
+            Ok(_) => Err(format!(
                 "limiting its processes to {max} failed: this host has no cgroup controller `pids` for us"
             )),
             Err(error) => Err(format!("limiting its processes to {max} failed: {error}")),
@@ -233,6 +236,7 @@ mod tests {
             cpus_milli: 1_500,
             cpu_quota: true,
             pids_max: Some(7),
+            has_engine: false,
             cpuset: Some(CpuPlace {
                 cpus: vec![0, 2],
                 nodes: vec![1],
@@ -294,6 +298,11 @@ mod tests {
         let cgroups = Cgroups::at(&[home.path().to_owned()]);
         let error = all_limits().set(&cgroups).unwrap_err();
         assert!(error.contains("no cgroup controller `pids`"), "{error}");
+        let by_engine = Limits {
+            has_engine: true,
+            ..all_limits()
+        };
+        assert_eq!(by_engine.set(&cgroups), Ok(()));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use muster_core::spec::{Container, Mount, PullPolicy, StopWarning, Ulimit, Ulimi
 use muster_supervisor::container::{Engine, Remains, end};
 use muster_supervisor::{AgentRequest, EngineAccess, SupervisorMessage};
 
-use crate::fake_engine::{FakeEngine, greet, json, ordinary};
+use crate::fake_engine::{FakeEngine, json, ordinary};
 use crate::podman::{IMAGE, Podman};
 use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 
