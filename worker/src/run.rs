@@ -60,67 +60,138 @@ pub async fn run(
     config.validate()?;
     metrics::describe();
     let machine = Machine::inspect().map_err(system("inspecting the machine"))?;
-    let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
     let data = take_data(&config, &machine)?;
-    let watchdog = Watchdog::of_this_process();
-    let gpus = open_gpus(&config.gpus, &name, watchdog.as_ref()).await?;
-    let addresses = gpus.pci_addresses();
-    let learnt = topology::learn(&config.topology, gpus.inventory(), &addresses);
-    let hardware = hardware(&config, &*gpus, &addresses)?;
-    let (memory, sensors) = (gpus.memory(), gpus.sensors());
-    let monitor = GpuMonitor::start(gpus, FaultMemory::open(data.gpu_faults(), &machine.boot_id))?;
-    let host = registration(&config, &data, machine, (monitor.inventory(), learnt));
-    let (stop, clock) = (CancellationToken::new(), LeaseClock::start());
-    let (outbox, incoming) = inbox();
-    let engines = watch_engine(&config, &data, &stop).await;
-    let (hand_over, uses) = hand_over(&config, memory, outbox.clone());
-    let settings = runner_config((&config, &data), hardware, engines.clone())?;
-    let runner = Runner::new(settings, hand_over, clock, outbox.clone());
-    let (journal, records) = Journal::open(&data.journal())?;
-    let (agent, actions, late) = recover(&runner, &data, records).await?;
-    let watched = gpus_to_watch(&monitor, addresses, sensors, uses.clone());
-    let place = place(&data, &host, clock, &config);
-    let desk = health::start(&config.health, place, watched, outbox.clone(), &stop);
-    let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
-    let (newest, accepted) = watch::channel(agent.leader());
-    let keeper = SessionKeeper::new(
-        (host, engines),
-        config.schedulers,
-        outbox,
-        accepted,
-        stop.clone(),
-    );
-    let mut driver = Driver {
-        agent,
-        clock,
-        inbox: incoming,
-        execs: Execs::new(runner.clone(), data.tasks()),
-        runner,
-        executor: handle,
-        gpu_occupancy: GpuOccupancy::new(monitor.inventory(), config.health.job_mapping),
-        gpus: monitor,
-        uses,
-        health: Health::new(desk),
-        newest,
-        logs: data.logs(),
-        retention: config.log_retention,
-        ships: config.log_shipping.is_some(),
-        tasks: data.tasks(),
-        watchdog,
-        shutdown: stop.clone(),
-    };
-    let executor = tokio::spawn(executor.run());
-    ship(config.log_shipping, name, &data, stop.clone());
-    driver.recovered(actions, late).await?;
-    let outcome = tokio::select! {
-        () = shutdown => Ok(()),
-        outcome = keeper.run() => outcome,
-        outcome = driver.run() => outcome,
-        _ = executor => Err(Error::Ended("executor")),
+    let ground = Ground::prepare(&config, &data, machine).await?;
+    let stop = CancellationToken::new();
+    let outcome = match Loops::assemble(config, (&data, ground), &stop).await {
+        Ok(loops) => loops.run(shutdown).await,
+        Err(error) => Err(error),
     };
     stop.cancel();
     task_place::leave(&data);
     outcome
+}
+
+/// What the agent found on its host before anything runs.
+struct Ground {
+    name: String,
+    watchdog: Option<Watchdog>,
+    gpus: GpuMonitor,
+    addresses: BTreeMap<GpuUuid, PciAddress>,
+    memory: Arc<dyn GpuMemory>,
+    sensors: Box<dyn GpuSensors>,
+    hardware: Hardware,
+    host: HostRegistration,
+}
+
+impl Ground {
+    async fn prepare(
+        config: &WorkerConfig,
+        data: &DataDirectory,
+        machine: Machine,
+    ) -> Result<Self, Error> {
+        let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
+        let watchdog = Watchdog::of_this_process();
+        let gpus = open_gpus(&config.gpus, &name, watchdog.as_ref()).await?;
+        let addresses = gpus.pci_addresses();
+        let learnt = topology::learn(&config.topology, gpus.inventory(), &addresses);
+        let hardware = hardware(config, &*gpus, &addresses)?;
+        let (memory, sensors) = (gpus.memory(), gpus.sensors());
+        let faults = FaultMemory::open(data.gpu_faults(), &machine.boot_id);
+        let gpus = GpuMonitor::start(gpus, faults)?;
+        let host = registration(config, data, machine, (gpus.inventory(), learnt));
+        Ok(Self {
+            name,
+            watchdog,
+            gpus,
+            addresses,
+            memory,
+            sensors,
+            hardware,
+            host,
+        })
+    }
+}
+
+/// The loops of an agent that has found what the last one left, before they run.
+struct Loops {
+    driver: Driver,
+    executor: Executor,
+    keeper: SessionKeeper,
+    /// What the agent wants done first.
+    actions: Vec<muster_core::agent::Action>,
+    /// What happened while no agent ran.
+    late: Vec<Input>,
+}
+
+impl Loops {
+    async fn assemble(
+        config: WorkerConfig,
+        (data, ground): (&DataDirectory, Ground),
+        stop: &CancellationToken,
+    ) -> Result<Self, Error> {
+        let (host, gpus) = (ground.host, ground.gpus);
+        let clock = LeaseClock::start();
+        let (outbox, incoming) = inbox();
+        let engines = watch_engine(&config, data, stop).await;
+        let (hand_over, uses) = hand_over(&config, ground.memory, outbox.clone());
+        let settings = runner_config((&config, data), ground.hardware, engines.clone())?;
+        let runner = Runner::new(settings, hand_over, clock, outbox.clone());
+        let (journal, records) = Journal::open(&data.journal())?;
+        let (agent, actions, late) = recover(&runner, data, records).await?;
+        let watched = gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone());
+        let place = place(data, &host, clock, &config);
+        let desk = health::start(&config.health, place, watched, outbox.clone(), stop);
+        let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
+        let (newest, accepted) = watch::channel(agent.leader());
+        let keeper = SessionKeeper::new(
+            (host, engines),
+            config.schedulers,
+            outbox,
+            accepted,
+            stop.clone(),
+        );
+        let driver = Driver {
+            agent,
+            clock,
+            inbox: incoming,
+            execs: Execs::new(runner.clone(), data.tasks()),
+            runner,
+            executor: handle,
+            gpu_occupancy: GpuOccupancy::new(gpus.inventory(), config.health.job_mapping),
+            gpus,
+            uses,
+            health: Health::new(desk),
+            newest,
+            logs: data.logs(),
+            retention: config.log_retention,
+            ships: config.log_shipping.is_some(),
+            tasks: data.tasks(),
+            watchdog: ground.watchdog,
+            shutdown: stop.clone(),
+        };
+        ship(config.log_shipping, ground.name, data, stop.clone());
+        Ok(Self {
+            driver,
+            executor,
+            keeper,
+            actions,
+            late,
+        })
+    }
+
+    /// Runs until `shutdown` completes, or one of them cannot go on.
+    async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+        let mut driver = self.driver;
+        let executor = tokio::spawn(self.executor.run());
+        driver.recovered(self.actions, self.late).await?;
+        tokio::select! {
+            () = shutdown => Ok(()),
+            outcome = self.keeper.run() => outcome,
+            outcome = driver.run() => outcome,
+            _ = executor => Err(Error::Ended("executor")),
+        }
+    }
 }
 
 /// Who waits for the memory of GPUs that go from one task to the next, as long as the settings say; and what is remembered of

@@ -12,7 +12,7 @@ use crate::time::TimeMs;
 
 /// Changes that a component remembers, newest last.
 pub(super) const HISTORY_MAX: usize = 32;
-/// Rules that may keep something off one component; a further one does not.
+/// Rules that may keep something off one component, and as many that may suspect it; a further one does not.
 pub(super) const HOLDS_MAX: usize = 16;
 /// Rules that one component may have muted.
 pub(super) const MUTES_MAX: usize = 16;
@@ -45,6 +45,17 @@ pub struct Held {
     /// How far the restart of the services is that the rule is about; none if it asks for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
+}
+
+/// Who suspects a component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspected {
+    /// By which rule.
+    pub rule: String,
+    /// What was seen.
+    pub evidence: String,
+    /// When that was last said.
+    pub at: TimeMs,
 }
 
 /// How far the restart of a host's services is.
@@ -126,6 +137,9 @@ pub struct Condition {
     /// What rules keep off it, also while it accepts work otherwise.
     #[serde(default)]
     pub holds: Vec<Held>,
+    /// Rules that suspect it as long as it is suspect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suspected: Vec<Suspected>,
 }
 
 impl Condition {
@@ -143,6 +157,7 @@ impl Condition {
             mutes: Vec::new(),
             history: VecDeque::new(),
             holds: Vec::new(),
+            suspected: Vec::new(),
         }
     }
 
@@ -161,6 +176,7 @@ impl Condition {
         }
         if let Some(known) = self.holds.iter_mut().find(|it| it.rule == held.rule) {
             known.restart = known.restart.or(held.restart);
+            known.evidence = held.evidence;
             return std::mem::replace(&mut known.what, held.what) != held.what;
         }
         let has_room = self.holds.len() < HOLDS_MAX;
@@ -175,6 +191,28 @@ impl Condition {
         let before = self.holds.len();
         self.holds.retain(|held| held.rule != rule);
         self.holds.len() < before
+    }
+
+    /// A rule that suspected it does so no more. Whether another one still does: it is the one that accuses it from now on.
+    pub fn suspects_no_more(&mut self, rule: &str) -> bool {
+        self.suspected.retain(|it| it.rule != rule);
+        let Some(next) = self.suspected.first() else {
+            return false;
+        };
+        let (rule, evidence, at) = (next.rule.clone(), next.evidence.clone(), next.at);
+        if self.accusation().is_none_or(|it| it.rule != rule) {
+            self.remember(Change {
+                event: Event::Suspect,
+                actor: Actor::Rule(rule.clone()),
+                rule,
+                evidence,
+                at,
+                is_strike: false,
+                expires_at: None,
+                by_hand: false,
+            });
+        }
+        true
     }
 
     /// The change that it stands where it stands for.
@@ -214,6 +252,9 @@ impl Condition {
         if self.phase.is_admins() && event.is_accusation() {
             return Ok(self.keep_for_later(change));
         }
+        if event == Event::Suspect && matches!(self.phase, Phase::Healthy | Phase::Suspect) {
+            self.suspect(&change);
+        }
         if self.is_known(event) {
             return Ok(Outcome::Known);
         }
@@ -241,6 +282,23 @@ impl Condition {
         self.take_up_pending(event, patience);
         self.pending.take_if(|_| !self.phase.is_admins());
         Ok(Outcome::Changed)
+    }
+
+    /// Remembers that a rule suspects it, beside others that do.
+    fn suspect(&mut self, change: &Change) {
+        let Change {
+            rule, evidence, at, ..
+        } = change;
+        let known = self.suspected.iter_mut().find(|it| it.rule == *rule);
+        if let Some(known) = known {
+            (known.evidence, known.at) = (evidence.clone(), *at);
+        } else if self.suspected.len() < HOLDS_MAX {
+            self.suspected.push(Suspected {
+                rule: rule.clone(),
+                evidence: evidence.clone(),
+                at: *at,
+            });
+        }
     }
 
     /// The mute that silences a change.
@@ -374,26 +432,61 @@ impl Condition {
         if to.accepts_work() || to.is_admins() {
             self.by_hand = false;
         }
+        if to != Phase::Suspect {
+            self.suspected.clear();
+        }
         self.phase = to;
         self.since = at;
     }
 
-    /// Takes back what a rule did to it a moment ago: many were struck at once, so it was not its own fault. Whether it
-    /// was struck.
-    pub fn forgive(&mut self, rule: &str, now: TimeMs) -> bool {
+    /// Takes back what a rule did to it a moment ago: many were struck at once, so it was not its own fault. It stands where it
+    /// stood before, with what was held against it then. Whether it was struck.
+    pub fn forgive(&mut self, rule: &str, now: TimeMs, patience: Patience) -> bool {
         let is_its = |cause: &Change| cause.rule == rule && now.since(cause.at) <= FORGIVEN_MS;
         self.pending.take_if(|pending| is_its(pending));
         let is_struck = matches!(self.phase, Phase::Blocked | Phase::Draining);
         if !is_struck || !self.cause().is_some_and(is_its) {
             return false;
         }
-        if self.phase == Phase::Blocked && self.cause().is_some_and(|cause| cause.is_strike) {
-            self.strikes.take_back();
+        let struck_from = self.phase;
+        let Some(cause) = self.history.pop_back() else {
+            return false;
+        };
+        let before = self.phase_before();
+        let was_counted = before.accepts_work() || before == Phase::Draining;
+        if struck_from == Phase::Blocked && cause.is_strike && was_counted {
+            // What failed in probation was struck twice.
+            let count = if before == Phase::Probation { 2 } else { 1 };
+            (0..count).for_each(|_| self.strikes.take_back());
         }
-        self.history.pop_back();
-        self.phase = Phase::Healthy;
+        if before == Phase::Probation {
+            let strikes = self.strikes_at(now);
+            self.ready_at = now.after(patience.probation_ms(strikes));
+        }
+        let accusation = self.accusation();
+        self.by_hand = before == Phase::Blocked && accusation.is_some_and(|it| it.by_hand);
+        self.phase = before;
         self.since = now;
         true
+    }
+
+    /// Where the change that came last has led, as far as a rule may strike there. A check that was broken off is due again.
+    fn phase_before(&self) -> Phase {
+        let mut newest_first = self.history.iter().rev().map(|change| change.event);
+        match newest_first.next() {
+            None | Some(Event::ProbationPassed | Event::Expired | Event::AdminUnblock) => {
+                Phase::Healthy
+            }
+            Some(Event::Suspect) => Phase::Suspect,
+            Some(Event::CheckPassed) => Phase::Probation,
+            Some(Event::Drain) => Phase::Draining,
+            // It ends a block by a check, and what did not block at once.
+            Some(Event::Clear) => match newest_first.next() {
+                None | Some(Event::Suspect | Event::Drain) => Phase::Healthy,
+                Some(_) => Phase::Blocked,
+            },
+            Some(_) => Phase::Blocked,
+        }
     }
 
     /// It was struck a moment ago, and many with it: it stays out of use until it has proved itself, but that is no strike.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::health::words::words;
 use crate::time::TimeMs;
 
-pub use self::condition::{Condition, Held, Mute, Outcome, Refusal, Restart};
+pub use self::condition::{Condition, Held, Mute, Outcome, Refusal, Restart, Suspected};
 pub use self::ladder::Repairs;
 pub use self::strikes::{Patience, Strikes};
 pub use self::transitions::{TRANSITIONS, next};
