@@ -112,7 +112,9 @@ async fn placed_again(
         let elsewhere = first_host(testbed, job).await?;
         ensure!(elsewhere != victim, "the gang came back to a broken GPU");
         let client = testbed.client();
-        client.cancel_job(job, "bench", "it was placed again").await?;
+        client
+            .cancel_job(job, "bench", "it was placed again")
+            .await?;
         timeout(PATIENCE, client.wait_job(job))
             .await
             .context("a gang did not end")??;

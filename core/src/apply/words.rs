@@ -7,8 +7,8 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use crate::command::{Exit, MemoryEnd, StopReason};
-use crate::health::{Component, with_detail};
 use crate::health::component::Condition;
+use crate::health::{Component, with_detail};
 use crate::ids::{HostId, UnitIndex};
 use crate::lifecycle::TaskPhase;
 use crate::spec::JobSpec;

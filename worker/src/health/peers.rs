@@ -102,7 +102,13 @@ mod tests {
         assert_eq!(with(slow), 500);
         for idle in [Some(100), None] {
             let busy_permille = idle;
-            assert_eq!(with(Clocked { busy_permille, ..slow }), 1_000);
+            assert_eq!(
+                with(Clocked {
+                    busy_permille,
+                    ..slow
+                }),
+                1_000
+            );
         }
         assert_eq!(with(Clocked { job: None, ..slow }), 1_000);
         let is_slowed = true;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::clocks::CLOCK_SKEW;
 use super::propose::Wish;
 use super::{Book, Effect, FINDINGS_IN_INCIDENTS_MAX, FINDINGS_KEPT_MAX, Place};
-use crate::health::component::{Actor, Change, Condition, Event, Held, Restart, Suspected};
+use crate::health::component::{Actor, Change, Condition, Event, Held, Phase, Restart, Suspected};
 use crate::health::evaluate::{Escalation, XidSeen, repeated_words};
 use crate::health::guard_rails::Incident;
 use crate::health::rules::{
@@ -182,9 +182,10 @@ impl Book {
         why: &str,
         now: TimeMs,
     ) -> Vec<Effect> {
+        let was_suspect = self.phase(component) == Phase::Suspect;
         let condition = self.conditions.get_mut(component);
         let is_over = condition.is_some_and(|it| !it.suspects_no_more(&rule));
-        if !is_over {
+        if !was_suspect || !is_over {
             return Vec::new();
         }
         let change = Change {

@@ -474,10 +474,7 @@ fn page_faults_of_two_users_block_the_gpu_and_a_buggy_job_none() {
     let mut site = Site::new();
     site.job = Some((1, "ann"));
     assert_eq!(site.xid(31, gpu(1, 0), 0), "");
-    assert_eq!(
-        site.xid(31, gpu(1, 0), HOUR_MS),
-        "g1.0 suspect, check g1.0"
-    );
+    assert_eq!(site.xid(31, gpu(1, 0), HOUR_MS), "g1.0 suspect, check g1.0");
     site.book.want(&gpu(1, 0), DeviceAction::Check);
     let due = site.book.due(TimeMs(HOUR_MS));
     assert_eq!(due.work, [gpu(1, 0)]);
@@ -611,10 +608,7 @@ fn what_two_rules_suspect_is_suspect_until_neither_does() {
     };
     let fewer = without(&site.rules, "hw_slowdown");
     let told = |effects: Vec<Effect>| super::tests::told(&effects);
-    assert_eq!(
-        told(site.book.let_go_by(&fewer, TimeMs(2))),
-        "held g1.0"
-    );
+    assert_eq!(told(site.book.let_go_by(&fewer, TimeMs(2))), "held g1.0");
     let none = without(&fewer, "gpu_recovery_peers");
     assert_eq!(
         told(site.book.let_go_by(&none, TimeMs(3))),
@@ -648,7 +642,8 @@ fn an_incident_takes_back_no_more_than_what_it_did() {
     site.book
         .work(&host(12), Event::CheckBegan, "gemm", TimeMs(1));
     let passed = TimeMs(15 * MINUTE_MS);
-    site.book.work(&host(12), Event::CheckPassed, "gemm", passed);
+    site.book
+        .work(&host(12), Event::CheckPassed, "gemm", passed);
     site.reading("clock_skew", host(13), Severity::Fatal, 0);
     let phases = |site: &Site| [10, 11, 12, 13].map(|of| site.book.phase(&host(of)));
     let before = phases(&site);

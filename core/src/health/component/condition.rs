@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::strikes::MANUAL_STRIKES;
 use super::transitions::next;
-use super::{Actor, Change, Event, Patience, Phase, Strikes};
-use crate::health::{DAY_MS, Hold, MINUTE_MS};
+use super::{Actor, Change, Event, Patience, Phase, Strikes, Suspected};
+use crate::health::{DAY_MS, Hold};
 use crate::time::TimeMs;
 
 /// Changes that a component remembers, newest last.
@@ -18,9 +18,6 @@ pub(super) const HOLDS_MAX: usize = 16;
 pub(super) const MUTES_MAX: usize = 16;
 /// How long an admin's unblock silences the rule that blocked: 24 h.
 const MUTE_MS: u64 = DAY_MS;
-
-/// How long after a block an incident may take it back: the span in which hosts go together.
-const FORGIVEN_MS: u64 = MINUTE_MS;
 
 /// A rule that an admin overruled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,17 +42,6 @@ pub struct Held {
     /// How far the restart of the services is that the rule is about; none if it asks for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
-}
-
-/// Who suspects a component.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Suspected {
-    /// By which rule.
-    pub rule: String,
-    /// What was seen.
-    pub evidence: String,
-    /// When that was last said.
-    pub at: TimeMs,
 }
 
 /// How far the restart of a host's services is.
@@ -137,7 +123,7 @@ pub struct Condition {
     /// What rules keep off it, also while it accepts work otherwise.
     #[serde(default)]
     pub holds: Vec<Held>,
-    /// Rules that suspect it as long as it is suspect.
+    /// Rules that suspect it, or did when another one struck it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspected: Vec<Suspected>,
 }
@@ -191,28 +177,6 @@ impl Condition {
         let before = self.holds.len();
         self.holds.retain(|held| held.rule != rule);
         self.holds.len() < before
-    }
-
-    /// A rule that suspected it does so no more. Whether another one still does: it is the one that accuses it from now on.
-    pub fn suspects_no_more(&mut self, rule: &str) -> bool {
-        self.suspected.retain(|it| it.rule != rule);
-        let Some(next) = self.suspected.first() else {
-            return false;
-        };
-        let (rule, evidence, at) = (next.rule.clone(), next.evidence.clone(), next.at);
-        if self.accusation().is_none_or(|it| it.rule != rule) {
-            self.remember(Change {
-                event: Event::Suspect,
-                actor: Actor::Rule(rule.clone()),
-                rule,
-                evidence,
-                at,
-                is_strike: false,
-                expires_at: None,
-                by_hand: false,
-            });
-        }
-        true
     }
 
     /// The change that it stands where it stands for.
@@ -282,23 +246,6 @@ impl Condition {
         self.take_up_pending(event, patience);
         self.pending.take_if(|_| !self.phase.is_admins());
         Ok(Outcome::Changed)
-    }
-
-    /// Remembers that a rule suspects it, beside others that do.
-    fn suspect(&mut self, change: &Change) {
-        let Change {
-            rule, evidence, at, ..
-        } = change;
-        let known = self.suspected.iter_mut().find(|it| it.rule == *rule);
-        if let Some(known) = known {
-            (known.evidence, known.at) = (evidence.clone(), *at);
-        } else if self.suspected.len() < HOLDS_MAX {
-            self.suspected.push(Suspected {
-                rule: rule.clone(),
-                evidence: evidence.clone(),
-                at: *at,
-            });
-        }
     }
 
     /// The mute that silences a change.
@@ -432,88 +379,15 @@ impl Condition {
         if to.accepts_work() || to.is_admins() {
             self.by_hand = false;
         }
-        if to != Phase::Suspect {
+        // What is struck may be forgiven, and is suspect again.
+        if !matches!(to, Phase::Suspect | Phase::Draining | Phase::Blocked) {
             self.suspected.clear();
         }
         self.phase = to;
         self.since = at;
     }
 
-    /// Takes back what a rule did to it a moment ago: many were struck at once, so it was not its own fault. It stands where it
-    /// stood before, with what was held against it then. Whether it was struck.
-    pub fn forgive(&mut self, rule: &str, now: TimeMs, patience: Patience) -> bool {
-        let is_its = |cause: &Change| cause.rule == rule && now.since(cause.at) <= FORGIVEN_MS;
-        self.pending.take_if(|pending| is_its(pending));
-        let is_struck = matches!(self.phase, Phase::Blocked | Phase::Draining);
-        if !is_struck || !self.cause().is_some_and(is_its) {
-            return false;
-        }
-        let struck_from = self.phase;
-        let Some(cause) = self.history.pop_back() else {
-            return false;
-        };
-        let before = self.phase_before();
-        let was_counted = before.accepts_work() || before == Phase::Draining;
-        if struck_from == Phase::Blocked && cause.is_strike && was_counted {
-            // What failed in probation was struck twice.
-            let count = if before == Phase::Probation { 2 } else { 1 };
-            (0..count).for_each(|_| self.strikes.take_back());
-        }
-        if before == Phase::Probation {
-            let strikes = self.strikes_at(now);
-            self.ready_at = now.after(patience.probation_ms(strikes));
-        }
-        let accusation = self.accusation();
-        self.by_hand = before == Phase::Blocked && accusation.is_some_and(|it| it.by_hand);
-        self.phase = before;
-        self.since = now;
-        true
-    }
-
-    /// Where the change that came last has led, as far as a rule may strike there. A check that was broken off is due again.
-    fn phase_before(&self) -> Phase {
-        let mut newest_first = self.history.iter().rev().map(|change| change.event);
-        match newest_first.next() {
-            None | Some(Event::ProbationPassed | Event::Expired | Event::AdminUnblock) => {
-                Phase::Healthy
-            }
-            Some(Event::Suspect) => Phase::Suspect,
-            Some(Event::CheckPassed) => Phase::Probation,
-            Some(Event::Drain) => Phase::Draining,
-            // It ends a block by a check, and what did not block at once.
-            Some(Event::Clear) => match newest_first.next() {
-                None | Some(Event::Suspect | Event::Drain) => Phase::Healthy,
-                Some(_) => Phase::Blocked,
-            },
-            Some(_) => Phase::Blocked,
-        }
-    }
-
-    /// It was struck a moment ago, and many with it: it stays out of use until it has proved itself, but that is no strike.
-    /// Whether it was one.
-    pub fn excuse(&mut self, now: TimeMs, patience: Patience) -> bool {
-        let is_struck = |change: &Change| change.event.is_fault() && change.is_strike;
-        let newest = self.history.iter().rposition(|it| it.event.is_fault());
-        let newest = newest.filter(|at| {
-            let fault = &self.history[*at];
-            is_struck(fault) && now.since(fault.at) <= FORGIVEN_MS
-        });
-        let Some(at) = newest.filter(|_| !self.phase.accepts_work()) else {
-            return false;
-        };
-        // What failed in probation was struck twice.
-        let was_proving = at > 0 && self.history[at - 1].event == Event::CheckPassed;
-        self.history[at].is_strike = false;
-        if self.phase != Phase::Draining {
-            let count = if was_proving { 2 } else { 1 };
-            (0..count).for_each(|_| self.strikes.take_back());
-            let wait_ms = patience.wait_ms(self.strikes_at(now));
-            self.ready_at = self.ready_at.min(self.history[at].at.after(wait_ms));
-        }
-        true
-    }
-
-    fn remember(&mut self, change: Change) {
+    pub(super) fn remember(&mut self, change: Change) {
         if self.history.len() >= HISTORY_MAX {
             self.history.pop_front();
         }

@@ -437,7 +437,10 @@ fn an_incident_takes_back_what_was_kept_for_later() {
     let mut gpu = Condition::new(TimeMs(0));
     block_for_an_hour(&mut gpu, 0);
     change(&mut gpu, Event::Block, 5).expect("it is kept");
-    assert!(!gpu.forgive("ecc", minute(5), Patience::default()), "it stays the admin's");
+    assert!(
+        !gpu.forgive("ecc", minute(5), Patience::default()),
+        "it stays the admin's"
+    );
     change(&mut gpu, Event::Expired, 60).expect("legal");
     assert_eq!(gpu.phase, Phase::Healthy);
 }
