@@ -312,7 +312,9 @@ impl Driver {
             let TaskAssignment { key, gpus, .. } = &*task.assignment;
             gpus.iter().map(|gpu| (*gpu, key.job))
         });
-        self.gpu_occupancy.show(&faulted, &holders.collect());
+        let holders = holders.collect();
+        self.uses.held_by(&holders);
+        self.gpu_occupancy.show(&faulted, &holders);
         metrics::levels(running().count(), faulted.len(), remaining);
         Ok(())
     }
