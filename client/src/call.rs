@@ -88,6 +88,7 @@ impl Client {
                     if !tries.failures.is_empty() {
                         self.members().prefer(&address);
                     }
+                    self.keep_up();
                     return Ok((answer, address));
                 }
                 outcome => tries.note(self, address, outcome)?,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::config::ClientConfig;
@@ -12,6 +13,8 @@ use crate::error::ClientError;
 /// Silence on a connection after which the peer is asked for a sign of life: a replica that hangs while
 /// it serves a watch is noticed after twice this.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// How often a client that is used learns which replicas there are: all that it began with may be replaced one day.
+const LEARN_EVERY: Duration = Duration::from_secs(30);
 
 /// The known replicas. Shared by all clones of a client.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ struct Known {
     channels: BTreeMap<String, Channel>,
     leader: Option<String>,
     ever_connected: bool,
+    /// When the replicas were last asked who they all are.
+    learnt_at: Option<Instant>,
 }
 
 impl Members {
@@ -111,12 +116,26 @@ impl Members {
         }
     }
 
-    /// Adds replicas that were learnt.
+    /// Adds replicas that were learnt to be all that there are. Others are tried after them from now on: they may be gone.
     pub(crate) fn learn<'a>(&self, addresses: impl IntoIterator<Item = &'a str>) {
         let mut known = self.lock();
-        for address in addresses {
+        let all: Vec<&str> = addresses.into_iter().collect();
+        for address in &all {
             known.add(address);
         }
+        known
+            .addresses
+            .sort_by_key(|address| !all.contains(&&**address));
+    }
+
+    /// Whether it is time to learn again which replicas there are; says so once, and then after the same time again.
+    pub(crate) fn should_learn(&self) -> bool {
+        let mut known = self.lock();
+        let is_due = known.learnt_at.is_none_or(|at| at.elapsed() >= LEARN_EVERY);
+        if is_due {
+            known.learnt_at = Some(Instant::now());
+        }
+        is_due
     }
 
     /// Whether any replica ever accepted a connection.
@@ -172,6 +191,16 @@ fn parse(address: &str, connect_deadline: Duration) -> Result<Endpoint, tonic::t
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_that_are_no_replicas_any_more_are_tried_last() {
+        let config = ClientConfig::new(["a:1", "b:1", "c:1"]);
+        let members = Members::new(&config).unwrap();
+        members.learn(["b:1", "c:1", "d:1"]);
+        assert_eq!(members.addresses(), ["b:1", "c:1", "d:1", "a:1"]);
+        assert!(members.should_learn());
+        assert!(!members.should_learn());
+    }
 
     #[test]
     fn whoever_answered_last_is_tried_first_and_the_leader_before() {

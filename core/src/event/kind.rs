@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{
-    Block, BlockTarget, Exit, GpuHealth, HostHealth, Standing, StopCause, Victim,
+    Block, BlockTarget, Exit, GpuHealth, HostHealth, ReplicaStanding, Standing, StopCause, Victim,
 };
 use crate::event::HealthNote;
 use crate::health::{Component, attribution::Blame, component::Phase};
@@ -377,6 +377,15 @@ pub enum EventKind {
         bad_checkpoints_max: u32,
         /// Milliseconds within which a failure to read a checkpoint marks it spoiled.
         restore_window_ms: u64,
+    },
+    /// A replica came, votes from now on, votes no more, or is gone.
+    ReplicaChanged {
+        /// Which one.
+        replica: ReplicaId,
+        /// Where it is reached.
+        address: String,
+        /// What it is to the group from now on.
+        standing: ReplicaStanding,
     },
     /// By its health, a component stands elsewhere. What admins do is told as `Blocked` and `Unblocked`.
     HealthChanged {

@@ -96,6 +96,7 @@ scripts! {
     prune,
     queue_tree,
     queues,
+    replicas,
     retries,
     stale_leader,
     start_errors,

@@ -36,6 +36,11 @@ impl Show {
             } => format!("job {job} to be cancelled by {author}: {reason:?}"),
             E::JobFinished { job, phase, reason } => format!("job {job} {phase:?} {reason:?}"),
             E::JobPruned { job } => format!("job {job} forgotten"),
+            E::ReplicaChanged {
+                replica,
+                address,
+                standing,
+            } => format!("replica {replica} at {address}: {standing:?}"),
             E::HostRegistered { host, name, gpus } => {
                 format!("host {host} registered: {name} with {gpus} GPUs")
             }

@@ -50,6 +50,7 @@ twin_variants! {
             attempts_without_progress_max: attempts_without_progress_max,
             bad_checkpoints_max: bad_checkpoints_max, restore_window_ms: restore_window_ms,
         },
+        ReplicaChanged { replica: replica_id, address: address, standing: standing },
         HealthChanged {
             component: component, host: host_id, host_name: host, from: from, to: to, rule: rule,
             evidence: evidence,
@@ -124,6 +125,7 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::MemberVacated { .. } => Self::MemberVacated,
             EventKind::MemberSwapped { .. } => Self::MemberSwapped,
             EventKind::JobDefaultsSet { .. } => Self::JobDefaultsSet,
+            EventKind::ReplicaChanged { .. } => Self::ReplicaChanged,
             EventKind::HealthChanged { .. } => Self::HealthChanged,
             EventKind::HealthNoted { .. } => Self::HealthNoted,
             EventKind::CheckpointsForgotten { .. } => Self::CheckpointsForgotten,

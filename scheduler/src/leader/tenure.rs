@@ -2,6 +2,7 @@
 
 mod barriers;
 mod defaults;
+mod replicas;
 mod shadowing;
 
 use std::collections::BTreeSet;
@@ -21,7 +22,7 @@ use muster_core::rejection::Rejection;
 use muster_core::state::{Answer, State};
 use muster_core::time::MonotonicMs;
 use muster_core::time::TimeMs;
-use muster_raft_store::{Leadership, ProposeError};
+use muster_raft_store::{Leadership, MembershipError, ProposeError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,8 @@ use crate::leader::session::{CloseReason, LeaderInput, SessionId, ToWorker};
 use crate::leader::sessions::Sessions;
 use crate::leader::shadow_rounds::{PushAnswer, ShadowRounds, WaitingBeat};
 use crate::leader::shadow_store::Fence;
+pub use crate::leader::tenure::replicas::CHANGE_MS_MAX;
+use crate::leader::tenure::replicas::Reform;
 use crate::leader::{Clock, LeaderLoop, PeerLinks, telemetry};
 
 /// Inputs taken in one step.
@@ -66,6 +69,8 @@ pub(super) struct Tenure<'a, P, C> {
     owed: BTreeSet<HostId>,
     inputs: Vec<LeaderInput>,
     in_flight: Option<InFlight>,
+    /// The change of the replicas that is in work.
+    reform: Reform,
     /// When the reactor wants to be asked again.
     tick_at: Option<MonotonicMs>,
 }
@@ -76,6 +81,7 @@ enum Woken {
     Stop,
     Pushed(PushAnswer),
     Proposed(Result<Vec<Applied>, ProposeError>),
+    Reformed(Result<(), MembershipError>),
     Inputs(usize),
     Changed,
     Time,
@@ -111,6 +117,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             owed: BTreeSet::new(),
             inputs: Vec::new(),
             in_flight: None,
+            reform: Reform::default(),
             tick_at: Some(now),
         }
     }
@@ -133,6 +140,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         if self.in_flight.is_none() {
             self.advance().await;
         }
+        self.go_on_reforming();
         self.tell_shadows();
         match self.wake(stop).await {
             Woken::Stop => return None,
@@ -145,6 +153,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                 self.acknowledge();
             }
             Woken::Proposed(result) => self.conclude(result)?,
+            Woken::Reformed(result) => self.reformed(result),
             Woken::Inputs(0) => return None,
             Woken::Inputs(_) | Woken::Changed | Woken::Time => {}
         }
@@ -172,6 +181,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             _ = self.leadership.changed() => Woken::Leadership,
             answer = self.rounds.answered() => Woken::Pushed(answer),
             result = answer => Woken::Proposed(result),
+            result = self.reform.committed() => Woken::Reformed(result),
             count = self.parts.inputs.recv_many(&mut self.inputs, INPUTS_PER_STEP_MAX), if is_free => {
                 Woken::Inputs(count)
             }
@@ -188,6 +198,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     fn wake_at(&self) -> Option<Instant> {
         let clock = &self.parts.clock;
         let round = self.rounds.due_at().map(|at| clock.instant(at));
+        let round = [round, self.reform.wake_at()].into_iter().flatten().min();
         if self.in_flight.is_some() {
             return round;
         }
@@ -219,6 +230,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         self.take_inputs(&state, &mut batch);
         batch.extend(lowered(self.reactor.releases(&state), self.rounds.level()));
         self.set_defaults(&state, &mut batch);
+        self.record_replicas(&state, &mut batch);
         self.tick(&state, &mut batch);
         self.plan(&state, &mut batch);
         if !batch.is_empty() {
@@ -284,6 +296,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                     arrived,
                 } => self.beat(state, (session, arrived), beat, batch),
                 LeaderInput::Closed { session } => self.sessions.forget(session),
+                LeaderInput::ChangeReplicas(asked) => self.take_change(state, asked),
             }
         }
         self.inputs = inputs;
@@ -477,6 +490,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                         host: *host,
                         leader,
                         timings,
+                        replicas: self.replica_addresses(),
                     },
                 );
                 self.owed.insert(*host);
