@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use muster_proto::raft::v1::HelloResponse;
 use openraft::async_runtime::watch::WatchReceiver as _;
-use openraft::{Raft, RaftMetrics};
+use openraft::{Raft, RaftMetrics, ServerState};
 
 use crate::applier::Applier;
 use crate::config::Timings;
@@ -36,19 +36,26 @@ impl<M: StateMachine, R: Runtime> Inquiry<M, R> {
         let pause = Duration::from_millis(SILENT_TIMEOUTS * self.timings.election_ms_max);
         let receiver = self.raft.metrics();
         let mut heard = self.standing.words_of_leaders();
+        let mut was_member = false;
         loop {
             R::sleep(pause).await;
             let metrics = receiver.borrow_watched().clone();
             if metrics.running_state.is_err() {
                 return;
             }
+            let is_member = metrics.membership_config.get_node(&metrics.id).is_some();
             let now = self.standing.words_of_leaders();
-            let is_silent = now == heard && metrics.current_leader != Some(metrics.id);
+            let is_silent = now == heard && metrics.state != ServerState::Leader;
             heard = now;
-            if !is_silent {
-                continue;
-            }
-            if let Some(removal) = self.ask(&metrics).await {
+            let told = if was_member && !is_member {
+                without_this(&metrics)
+            } else if is_member && is_silent {
+                self.ask(&metrics).await
+            } else {
+                None
+            };
+            was_member |= is_member;
+            if let Some(removal) = told {
                 tell_removed(metrics.id, &removal);
                 self.standing.removed(removal);
                 return;
@@ -57,8 +64,6 @@ impl<M: StateMachine, R: Runtime> Inquiry<M, R> {
     }
 
     async fn ask(&self, metrics: &RaftMetrics<Types<M, R>>) -> Option<Removal> {
-        // Who catches up passes through memberships of the time before it came: nothing later is told by its absence there.
-        metrics.membership_config.get_node(&metrics.id)?;
         let own_index = metrics.membership_config.log_id().as_ref()?.index;
         let nodes = metrics.membership_config.nodes();
         let others = nodes.filter(|(id, _)| **id != metrics.id);
@@ -71,6 +76,24 @@ impl<M: StateMachine, R: Runtime> Inquiry<M, R> {
         let told = answers.filter_map(|answer| removal(metrics.id, own_index, &answer));
         told.max_by_key(|removal| removal.index)
     }
+}
+
+/// The membership that a leader committed in which it has no place itself.
+///
+/// Who was no member before passes through memberships of the time before it came, when it catches up: of such a replica
+/// this is not asked, nor do the others' memberships tell anything of it.
+fn without_this<M: StateMachine, R: Runtime>(
+    metrics: &RaftMetrics<Types<M, R>>,
+) -> Option<Removal> {
+    let index = metrics.membership_config.log_id().as_ref()?.index;
+    let applied = metrics.last_applied.as_ref()?.index;
+    let nodes = metrics.membership_config.nodes();
+    (index <= applied).then(|| Removal {
+        index,
+        members: nodes
+            .map(|(id, node)| Peer::new(*id, node.address.clone()))
+            .collect(),
+    })
 }
 
 /// What an answer says about this replica's removal.
