@@ -45,7 +45,7 @@ pub(crate) struct Scheduler {
     )]
     join: Vec<String>,
     /// Where the others, clients and workers reach this replica: HOST:PORT
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "peer")]
+    #[arg(long, value_name = "ADDRESS", requires = "join")]
     advertise: Option<String>,
     /// Holds the log and the snapshots
     #[arg(long, value_name = "FOLDER")]

@@ -29,18 +29,31 @@ use crate::leader::tenure::Tenure;
 use crate::leader::{Clock, PeerLinks, telemetry};
 
 /// Longest that the voters to come may take to take over when hosts were heard, in milliseconds.
-pub const CHANGE_MS_MAX: u64 = 5_000;
+pub const CHANGE_MS_MAX: u64 = 2_000;
 /// Rest before a change that a lost leader began is tried to be finished again.
 const FINISH_REST: Duration = Duration::from_millis(100);
 
 type Reply = oneshot::Sender<Result<ReplicasChanged, ChangeError>>;
 
 /// The change of the replicas that is in work; at most one.
-#[derive(Default)]
 pub(super) struct Reform {
     work: Option<Work>,
-    /// When a half-done change is tried to be finished again.
-    finish_at: Option<Instant>,
+    /// When to look whether an earlier leader, or a proposal whose outcome is not known, left a change half done; none if
+    /// that is known.
+    look_at: Option<Instant>,
+    /// Whether others may be replicas than those that are written down.
+    is_unrecorded: bool,
+}
+
+impl Default for Reform {
+    /// A new leader knows nothing of what was left.
+    fn default() -> Self {
+        Self {
+            work: None,
+            look_at: Some(Instant::now()),
+            is_unrecorded: true,
+        }
+    }
 }
 
 struct Work {
@@ -75,7 +88,7 @@ impl Reform {
         match self.work.as_ref().map(|work| &work.stage) {
             Some(Stage::Widening { until }) => Some(*until),
             Some(_) => None,
-            None => self.finish_at,
+            None => self.look_at,
         }
     }
 
@@ -134,6 +147,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         let answer = match planned {
             Ok(plan) if !plan.is_done => {
                 tracing::info!(%change, voters = ?plan.voters, "the replicas are being changed");
+                self.reform.is_unrecorded = true;
                 self.reform.work = Some(Work {
                     what: change.to_string(),
                     change: Some((change, plan)),
@@ -155,17 +169,23 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
     }
 
     /// Writes down which replicas there are, if that is wanted and they are others than those that are written down.
-    pub(super) fn record_replicas(&self, state: &State, batch: &mut CommandBatch) {
-        let status = self.parts.handle.status();
+    pub(super) fn record_replicas(&mut self, state: &State, batch: &mut CommandBatch) {
         let is_wanted = !state.replicas.is_empty() || self.reform.is_recording();
-        if is_wanted && is_settled(&status) {
-            let present = records(&status);
-            if present != state.replicas.present {
-                batch.extend(self.record(present));
-                self.sessions
-                    .send_all(|| ToWorker::Replicas(addresses(&status)));
-            }
+        if !is_wanted || !self.reform.is_unrecorded {
+            return;
         }
+        let status = self.parts.handle.status();
+        if !is_settled(&status) {
+            return;
+        }
+        let present = records(&status);
+        if present == state.replicas.present {
+            self.reform.is_unrecorded = false;
+            return;
+        }
+        batch.extend(self.record(present));
+        self.sessions
+            .send_all(|| ToWorker::Replicas(addresses(&status)));
     }
 
     /// Where all replicas are.
@@ -193,6 +213,11 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
     }
 
     fn finish_what_was_left(&mut self) {
+        let now = Instant::now();
+        if self.reform.look_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.reform.look_at = Some(now + FINISH_REST);
         let status = self.parts.handle.status();
         if !is_committed(&status) {
             return;
@@ -200,14 +225,9 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         if !status.membership_is_changing {
             // What was proposed shows in the membership by now, if it was.
             self.rounds.narrow();
-            self.reform.finish_at = None;
+            self.reform.look_at = None;
             return;
         }
-        let now = Instant::now();
-        if self.reform.finish_at.is_some_and(|at| at > now) {
-            return;
-        }
-        self.reform.finish_at = Some(now + FINISH_REST);
         let handle = self.parts.handle.clone();
         self.reform.work = Some(Work {
             what: "finishing a change that an earlier leader began".to_owned(),
@@ -245,7 +265,12 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         let Some((change, plan)) = &work.change else {
             return Ok(());
         };
-        if !self.rounds.is_wide() {
+        let newcomer = match change {
+            MemberChange::Promote(id) | MemberChange::Replace { new: id, .. } => Some(*id),
+            MemberChange::Add(_) | MemberChange::Remove(_) => None,
+        };
+        let has_said = |id| self.rounds.format_of(ReplicaId(id)).is_some();
+        if !self.rounds.is_wide() || !newcomer.is_none_or(has_said) {
             let limit_ms = CHANGE_MS_MAX;
             return if Instant::now() < until {
                 Ok(())
@@ -253,8 +278,8 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
                 Err(ChangeError::NotTakenOver { limit_ms })
             };
         }
-        if let MemberChange::Promote(id) | MemberChange::Replace { new: id, .. } = change {
-            self.check_build(*id)?;
+        if let Some(id) = newcomer {
+            self.check_build(id)?;
         }
         let handle = self.parts.handle.clone();
         work.stage = Stage::Committing(commit(handle, change.clone(), plan.voters.clone()));
@@ -266,11 +291,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         let needed = self.rounds.level();
         match self.rounds.format_of(ReplicaId(id)) {
             Some(reads) if reads < needed => Err(ChangeError::OldBuild { id, reads, needed }),
-            Some(_) => Ok(()),
-            // The majority was reached without it.
-            None => Err(ChangeError::NotTakenOver {
-                limit_ms: CHANGE_MS_MAX,
-            }),
+            _ => Ok(()),
         }
     }
 
@@ -279,13 +300,17 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         let Some(work) = self.reform.work.take() else {
             return;
         };
+        self.reform.is_unrecorded = true;
         match result {
             Ok(()) => {
                 self.rounds.narrow();
                 work.succeeded();
             }
-            // Whether it was proposed is not known: the membership will tell.
-            Err(error) => work.tell(Err(error.into())),
+            Err(error) => {
+                // Whether it was proposed is not known: the membership will tell.
+                self.reform.look_at = Some(Instant::now() + FINISH_REST);
+                work.tell(Err(error.into()));
+            }
         }
     }
 
