@@ -72,8 +72,8 @@ impl Client {
     }
 
     /// Learns the replicas again in the background, if that is due: in a cluster that lives long all may be replaced.
-    pub(crate) fn keep_up(&self) {
-        if !self.config().discover || !self.members().should_learn() {
+    pub(crate) fn keep_up(&self, was_in_trouble: bool) {
+        if !self.config().discover || !self.members().should_learn(was_in_trouble) {
             return;
         }
         let client = self.clone();

@@ -15,6 +15,8 @@ use crate::error::ClientError;
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// How often a client that is used learns which replicas there are: all that it began with may be replaced one day.
 const LEARN_EVERY: Duration = Duration::from_secs(30);
+/// The same while some of them do not answer.
+const LEARN_IN_TROUBLE_EVERY: Duration = Duration::from_secs(1);
 
 /// The known replicas. Shared by all clones of a client.
 #[derive(Debug)]
@@ -42,7 +44,10 @@ impl Members {
                 rule: "must name at least one replica as host:port".to_owned(),
             });
         }
-        let mut known = Known::default();
+        let mut known = Known {
+            learnt_at: Some(Instant::now()),
+            ..Known::default()
+        };
         for address in &config.addresses {
             endpoint(address, config.connect_deadline)?;
             known.add(address);
@@ -128,10 +133,16 @@ impl Members {
             .sort_by_key(|address| !all.contains(&&**address));
     }
 
-    /// Whether it is time to learn again which replicas there are; says so once, and then after the same time again.
-    pub(crate) fn should_learn(&self) -> bool {
+    /// Whether it is time to learn again which replicas there are: sooner if one that was tried was of no use. Who is told so
+    /// does it: nobody else is told for a while.
+    pub(crate) fn should_learn(&self, was_in_trouble: bool) -> bool {
+        let pause = if was_in_trouble {
+            LEARN_IN_TROUBLE_EVERY
+        } else {
+            LEARN_EVERY
+        };
         let mut known = self.lock();
-        let is_due = known.learnt_at.is_none_or(|at| at.elapsed() >= LEARN_EVERY);
+        let is_due = known.learnt_at.is_none_or(|at| at.elapsed() >= pause);
         if is_due {
             known.learnt_at = Some(Instant::now());
         }
@@ -192,14 +203,19 @@ fn parse(address: &str, connect_deadline: Duration) -> Result<Endpoint, tonic::t
 mod tests {
     use super::*;
 
-    #[test]
-    fn those_that_are_no_replicas_any_more_are_tried_last() {
+    #[tokio::test(start_paused = true)]
+    async fn those_that_are_no_replicas_any_more_are_tried_last() {
         let config = ClientConfig::new(["a:1", "b:1", "c:1"]);
         let members = Members::new(&config).unwrap();
         members.learn(["b:1", "c:1", "d:1"]);
         assert_eq!(members.addresses(), ["b:1", "c:1", "d:1", "a:1"]);
-        assert!(members.should_learn());
-        assert!(!members.should_learn());
+        assert!(!members.should_learn(true));
+        tokio::time::advance(LEARN_IN_TROUBLE_EVERY).await;
+        assert!(!members.should_learn(false));
+        assert!(members.should_learn(true));
+        assert!(!members.should_learn(true));
+        tokio::time::advance(LEARN_EVERY).await;
+        assert!(members.should_learn(false));
     }
 
     #[test]

@@ -24,13 +24,26 @@ const SILENT_TIMEOUTS: u64 = 4;
 
 /// The asking task of one replica.
 pub(crate) struct Inquiry<M: StateMachine, R: Runtime> {
-    pub(crate) raft: Raft<Types<M, R>, Applier<M, R>>,
-    pub(crate) network: Network,
-    pub(crate) standing: Standing,
-    pub(crate) timings: Timings,
+    raft: Raft<Types<M, R>, Applier<M, R>>,
+    network: Network,
+    standing: Standing,
+    timings: Timings,
 }
 
 impl<M: StateMachine, R: Runtime> Inquiry<M, R> {
+    pub(crate) fn new(
+        raft: &Raft<Types<M, R>, Applier<M, R>>,
+        network: &Network,
+        timings: Timings,
+    ) -> Self {
+        Self {
+            raft: raft.clone(),
+            network: network.clone(),
+            standing: network.identity.standing.clone(),
+            timings,
+        }
+    }
+
     /// Runs until the replica has stopped or knows that it was removed.
     pub(crate) async fn run(self) {
         let pause = Duration::from_millis(SILENT_TIMEOUTS * self.timings.election_ms_max);

@@ -183,12 +183,7 @@ async fn start<M: StateMachine, R: Runtime>(
         snapshot_every_bytes: config.snapshots.snapshot_every_bytes,
     });
     detach::<R>(watcher.run());
-    let inquiry = Inquiry {
-        raft: raft.clone(),
-        network: network.clone(),
-        standing: identity.standing.clone(),
-        timings: config.timings,
-    };
+    let inquiry = Inquiry::new(&raft, &network, config.timings);
     detach::<R>(inquiry.run());
     let limits = config.batch;
     let engine = RaftEngine {

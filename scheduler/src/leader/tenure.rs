@@ -2,6 +2,7 @@
 
 mod barriers;
 mod defaults;
+mod registration;
 mod replicas;
 mod shadowing;
 
@@ -13,13 +14,13 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use muster_core::apply::Applied;
 use muster_core::beat::Beat;
-use muster_core::command::{Command, HostRegistration};
+use muster_core::command::Command;
 use muster_core::desired;
-use muster_core::ids::{HostId, LeadershipEpoch, Revision};
+use muster_core::ids::{HostId, Revision};
 use muster_core::plan::is_idle;
 use muster_core::reactor::{Input, Pace, Reaction, Reactor};
 use muster_core::rejection::Rejection;
-use muster_core::state::{Answer, State};
+use muster_core::state::State;
 use muster_core::time::MonotonicMs;
 use muster_core::time::TimeMs;
 use muster_raft_store::{Leadership, MembershipError, ProposeError};
@@ -303,41 +304,6 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         telemetry::workers_connected(self.sessions.connected());
     }
 
-    /// A worker that has obeyed a later leader shows that this leadership is over.
-    fn register(
-        &mut self,
-        state: &State,
-        id: SessionId,
-        leader_seen: LeadershipEpoch,
-        batch: &mut CommandBatch,
-    ) {
-        if leader_seen > self.fence.epoch {
-            self.sessions
-                .end(id, CloseReason::NotLeader { leader: None });
-            return;
-        }
-        let Some(registration) = self.sessions.registration(id) else {
-            return;
-        };
-        if self.is_held(state, &registration) {
-            let rejection = Rejection::HostIdentityTaken(registration.name.clone());
-            tracing::warn!(%rejection, "a worker was refused: its identity is in use");
-            self.sessions.end(id, CloseReason::Rejected(rejection));
-            return;
-        }
-        batch.register(self.fence.epoch, id, registration);
-    }
-
-    /// Whether an earlier start of the same worker is still heard: the newer one would deny its tasks.
-    fn is_held(&self, state: &State, registration: &HostRegistration) -> bool {
-        let Some(host) = state.host_names.get(registration.name.as_str()) else {
-            return false;
-        };
-        let now = self.parts.clock.monotonic();
-        self.reactor.is_heard(*host, now)
-            && self.sessions.is_held_by_earlier_start(*host, registration)
-    }
-
     fn beat(
         &mut self,
         state: &State,
@@ -476,34 +442,5 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             self.planning.request();
         }
         (!is_stale).then_some(())
-    }
-
-    fn registered(&mut self, id: SessionId, outcome: &Applied) {
-        match &outcome.result {
-            Ok(Answer::Host(host)) => {
-                self.sessions.bind(id, *host);
-                let timings = self.parts.settings.timings;
-                let leader = self.fence.epoch;
-                self.sessions.send(
-                    id,
-                    ToWorker::Welcome {
-                        host: *host,
-                        leader,
-                        timings,
-                        replicas: self.replica_addresses(),
-                    },
-                );
-                self.owed.insert(*host);
-            }
-            Ok(answer) => {
-                tracing::error!(?answer, "a registration was answered with something else");
-                self.sessions.end(id, CloseReason::Busy);
-            }
-            Err(rejection) => {
-                tracing::warn!(%rejection, "a worker was refused");
-                self.sessions
-                    .end(id, CloseReason::Rejected(rejection.clone()));
-            }
-        }
     }
 }

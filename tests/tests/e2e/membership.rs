@@ -220,6 +220,7 @@ async fn all_replicas_are_replaced_one_after_the_other_and_everybody_follows() {
             old + 1
         );
         assert_eq!(replaced.ok(), expected);
+        runs_a_job(&client).await;
     }
     assert_eq!(voters(&cluster).await, [4, 5, 6]);
     // The dead one comes back and learns what became of it.
