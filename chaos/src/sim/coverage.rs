@@ -264,7 +264,7 @@ impl Preemptions {
 fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
     match kind {
         EventKind::LeaderBegan { .. } => Some(Situation::Leadership),
-        EventKind::ReplicaChanged { standing, .. } => match standing {
+        EventKind::ReplicaChanged(changed) => match changed.standing {
             ReplicaStanding::Learner => None,
             ReplicaStanding::Voter => Some(Situation::VoterAdded),
             ReplicaStanding::Removed => Some(Situation::ReplicaRemoved),

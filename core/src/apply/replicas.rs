@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::apply::Step;
 use crate::command::{ReplicaRecord, ReplicaStanding};
-use crate::event::EventKind;
+use crate::event::{EventKind, ReplicaChanged};
 use crate::ids::ReplicaId;
 use crate::state::{Answer, Replicas};
 
@@ -48,10 +48,10 @@ impl Step<'_> {
     }
 
     fn tell_replica(&mut self, replica: &ReplicaRecord, standing: ReplicaStanding) {
-        self.emit(EventKind::ReplicaChanged {
+        self.emit(EventKind::ReplicaChanged(ReplicaChanged {
             replica: replica.id,
             address: replica.address.clone(),
             standing,
-        });
+        }));
     }
 }

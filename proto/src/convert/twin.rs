@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_core::command::{
-    Block, BlockTarget, Exit, GpuHealth, HostHealth, HostRegistration, ReplicaStanding, Standing,
-    StopCause, StopReason, Victim,
+    Block, BlockTarget, Exit, GpuHealth, HostHealth, HostRegistration, Standing, StopCause,
+    StopReason, Victim,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
@@ -130,13 +130,7 @@ macro_rules! enumerations {
         }
     )+};
 }
-enumerations!(
-    JobPhase,
-    RestartReason,
-    HostHealth,
-    SuspendMode,
-    ReplicaStanding
-);
+enumerations!(JobPhase, RestartReason, HostHealth, SuspendMode);
 
 /// Messages that must be present.
 macro_rules! messages {

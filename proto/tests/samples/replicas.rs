@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::command::{Command, ReplicaRecord, ReplicaStanding};
-use muster_core::event::EventKind;
+use muster_core::event::{EventKind, ReplicaChanged};
 use muster_core::ids::ReplicaId;
 use muster_core::state::{Replicas, State};
 
@@ -20,11 +20,11 @@ pub(crate) fn command() -> (&'static str, Command) {
 
 /// One event of every kind.
 pub(crate) fn kind() -> EventKind {
-    EventKind::ReplicaChanged {
+    EventKind::ReplicaChanged(ReplicaChanged {
         replica: ReplicaId(5),
         address: "node5:7400".to_owned(),
         standing: ReplicaStanding::Learner,
-    }
+    })
 }
 
 /// The first version's state, with replicas of which one is gone.
