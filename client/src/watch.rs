@@ -162,6 +162,7 @@ impl Watch {
 
     /// Takes in a message; nothing to tell if it was delivered before.
     fn take(&mut self, response: v1::WatchResponse) -> Option<WatchUpdate> {
+        self.client.keep_up(false);
         let revision = Revision(response.revision);
         let known = self.position.is_some_and(|position| revision <= position);
         if response.events.is_empty() {

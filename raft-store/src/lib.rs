@@ -27,10 +27,13 @@ mod error;
 mod handle;
 mod hash_ledger;
 mod identity;
+mod inquiry;
 mod leadership;
 mod log_clock;
 mod log_store;
 mod machine;
+mod member_change;
+mod membership;
 pub mod memory;
 pub mod network;
 mod open;
@@ -59,7 +62,10 @@ pub use config::{BatchLimits, Config, ConfigError, SnapshotPolicy, Timings};
 pub use error::{MembershipError, OpenError, ProposeError, ReadError};
 pub use handle::Handle;
 pub use leadership::Leadership;
-pub use network::raft_service;
+pub use member_change::{
+    ChangePlan, Force, MEMBERS_MAX, MemberChange, PROMOTION_LAG_ENTRIES_MAX, VOTERS_MAX,
+};
+pub use network::{Removal, raft_service};
 pub use peer::Peer;
 pub use remains::{Remains, StoredEntry};
 pub use seams::{Clock, WallClock};

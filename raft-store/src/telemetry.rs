@@ -48,6 +48,19 @@ pub(crate) fn follower_silence(follower: u64, ago_ms: u64) {
         .set(silence.as_secs_f64());
 }
 
+/// How many vote, how many only learn, and which membership that is.
+pub(crate) fn members(voters: usize, learners: usize, index: u64, is_changing: bool) {
+    gauge!("muster_raft_voters").set(voters as f64);
+    gauge!("muster_raft_learners").set(learners as f64);
+    gauge!("muster_raft_membership_index").set(index as f64);
+    gauge!("muster_raft_membership_changing").set(f64::from(u8::from(is_changing)));
+}
+
+/// 1 once this replica knows that the group has removed it.
+pub(crate) fn removed(is_removed: bool) {
+    gauge!("muster_raft_removed").set(f64::from(u8::from(is_removed)));
+}
+
 /// 1 while the group addresses another incarnation of this replica: its data directory was lost or replaced.
 pub(crate) fn disowned(is_disowned: bool) {
     gauge!("muster_raft_disowned").set(f64::from(u8::from(is_disowned)));

@@ -53,7 +53,8 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
             if current.running_state.is_err() {
                 return;
             }
-            if self.parts.divergence.borrow().is_some() {
+            let is_removed = self.parts.standing.removal().is_some();
+            if is_removed || self.parts.divergence.borrow().is_some() {
                 self.stop().await;
             }
             self.snapshot_by_size().await;
@@ -133,6 +134,14 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         telemetry::leadership(metrics.current_term, is_leader);
         let is_disowned = self.parts.standing.is_disowned() && metrics.current_leader.is_none();
         telemetry::disowned(is_disowned);
+        telemetry::removed(self.parts.standing.removal().is_some());
+        let membership = metrics.membership_config.membership();
+        telemetry::members(
+            membership.voter_ids().count(),
+            membership.learner_ids().count(),
+            metrics.membership_config.log_id().map_or(0, |id| id.index),
+            membership.get_joint_config().len() > 1,
+        );
         telemetry::log_position(
             metrics.last_log_index.unwrap_or(0),
             metrics.last_applied.map_or(0, |id| id.index),

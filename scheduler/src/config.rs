@@ -29,6 +29,9 @@ pub struct SchedulerConfig {
     /// Every member of the group, this one included: id and `host:port` by which the others and the
     /// clients reach it.
     pub peers: BTreeMap<ReplicaId, String>,
+    /// Replicas (`host:port`) of a running group that this one joins as a learner, with an id that was never used; `peers`
+    /// then needs this replica only. Empty: it founds the group, or belongs to it.
+    pub join: Vec<String>,
     /// Holds the log and the snapshots.
     pub data_dir: PathBuf,
     /// Heartbeats and leases of workers; the same on all replicas.
@@ -55,6 +58,7 @@ impl Default for SchedulerConfig {
             cluster_id: "muster".to_owned(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, GRPC_PORT)),
             peers: BTreeMap::from([(replica_id, format!("127.0.0.1:{GRPC_PORT}"))]),
+            join: Vec::new(),
             data_dir: PathBuf::from("muster-data"),
             timings: Timings::default(),
             raft: RaftTimings::default(),
@@ -209,6 +213,11 @@ impl SchedulerConfig {
         require(self.peers.contains_key(&self.replica_id), "peers", || {
             format!("must contain this replica ({})", self.replica_id)
         })?;
+        for address in &self.join {
+            require(is_host_and_port(address), "join", || {
+                format!("`{address}` is not `host:port`")
+            })?;
+        }
         for (id, address) in &self.peers {
             let field = format!("peers[{id}]");
             require(id.get() != 0, &field, || {
@@ -301,7 +310,7 @@ fn require(holds: bool, field: &str, rule: impl FnOnce() -> String) -> Result<()
     })
 }
 
-fn is_host_and_port(address: &str) -> bool {
+pub(crate) fn is_host_and_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
     })
@@ -319,7 +328,7 @@ mod tests {
     #[test]
     fn a_broken_setting_is_named() {
         type Damage = fn(&mut SchedulerConfig);
-        let cases: [(Damage, &str); 8] = [
+        let cases: [(Damage, &str); 9] = [
             (|config| config.cluster_id.clear(), "cluster_id"),
             (|config| config.replica_id = ReplicaId(0), "replica_id"),
             (|config| config.peers.clear(), "peers"),
@@ -329,6 +338,7 @@ mod tests {
                 },
                 "peers[2]",
             ),
+            (|config| config.join.push("node1".to_owned()), "join"),
             (|config| config.timings.suspect_ms = 1, "timings.suspect_ms"),
             (
                 |config| config.raft.election_ms_max = 0,

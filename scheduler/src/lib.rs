@@ -9,6 +9,7 @@ mod bootstrap;
 mod config;
 mod error;
 mod health;
+mod join;
 pub mod leader;
 mod listeners;
 mod metrics;

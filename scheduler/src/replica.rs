@@ -15,7 +15,7 @@ use muster_proto::v1::job_service_server::JobServiceServer;
 use muster_proto::v1::peer_service_server::PeerServiceServer;
 use muster_proto::v1::watch_service_server::WatchServiceServer;
 use muster_proto::v1::worker_service_server::WorkerServiceServer;
-use muster_raft_store::{Config, Handle, Timings, raft_service};
+use muster_raft_store::{Config, Handle, Peer, Timings, raft_service};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -39,7 +39,7 @@ use crate::service::{
     PeerPool, Peers, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
-use crate::{bootstrap, health, metrics};
+use crate::{bootstrap, health, join, metrics};
 
 /// Longest wait for another replica to take over leadership at a stop.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -141,12 +141,18 @@ impl Replica {
         tasks.spawn(health::report(reporter, handle.leadership(), stop.clone()));
         tasks.spawn(pump(context.clone(), stop.clone()));
         tasks.spawn(leader_loop(&context, leader_inputs).run(stop.clone()));
-        let founding = bootstrap::found(&handle, &config, &stop);
+        let founding = async {
+            if config.join.is_empty() {
+                bootstrap::found(&handle, &config, &stop).await
+            } else {
+                join::join(&handle, &config, &stop).await
+            }
+        };
         tracing::info!(replica = %config.replica_id, "the replica serves");
 
         let result = tokio::select! {
             () = shutdown => Ok(()),
-            reason = stopped(&handle) => Err(Error::Stopped(reason)),
+            error = stopped(&handle) => Err(error),
             served = &mut server => served.unwrap_or(Ok(())),
             founded = async { founding.await?; std::future::pending::<Result<(), Error>>().await } => founded,
         };
@@ -272,14 +278,18 @@ async fn serve(
 }
 
 /// Waits until replication has stopped by itself, and says why.
-async fn stopped(handle: &Handle<State>) -> String {
+async fn stopped(handle: &Handle<State>) -> Error {
     let mut leadership = handle.leadership();
     // An error means that the replica is gone, which is a stop too.
     drop(leadership.wait_for(|now| now.stopped).await);
-    handle
-        .status()
-        .stopped
-        .unwrap_or_else(|| "its engine is gone".to_owned())
+    let status = handle.status();
+    if let Some(removal) = status.removal {
+        let members: Vec<String> = removal.members.iter().map(Peer::to_string).collect();
+        let members = members.join(", ");
+        return Error::Removed { members };
+    }
+    let reason = status.stopped;
+    Error::Stopped(reason.unwrap_or_else(|| "its engine is gone".to_owned()))
 }
 
 /// Gives leadership to another replica, so that the group does not wait for an election.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use muster_core::command::{HostHealth, StopCause, StopReason};
+use muster_core::command::{HostHealth, ReplicaStanding, StopCause, StopReason};
 use muster_core::event::EventKind;
 use muster_core::health::component::Phase;
 use muster_core::ids::AttemptEpoch;
@@ -78,13 +78,19 @@ pub enum Situation {
     Preempted,
     /// A leader began while an attempt that its predecessor had preempted was still ending.
     PreemptedLeaderless,
+    /// A replica began to vote in a cluster that worked.
+    VoterAdded,
+    /// A replica was removed from a cluster that worked.
+    ReplicaRemoved,
+    /// A replica found out that it had been removed.
+    RemovalNoticed,
     /// A leader was killed when what it had proposed was not committed.
     KilledBetween,
 }
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 37] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -118,6 +124,9 @@ impl Situation {
         Self::BeatsStretched,
         Self::Preempted,
         Self::PreemptedLeaderless,
+        Self::VoterAdded,
+        Self::ReplicaRemoved,
+        Self::RemovalNoticed,
         Self::KilledBetween,
     ];
 
@@ -156,6 +165,9 @@ impl Situation {
             Self::OldOrderRefused => "old orders refused",
             Self::Preempted => "attempts stopped to make room",
             Self::PreemptedLeaderless => "preemptions that outlived their leader",
+            Self::VoterAdded => "replicas that began to vote",
+            Self::ReplicaRemoved => "replicas removed",
+            Self::RemovalNoticed => "replicas that noticed their removal",
             Self::KilledBetween => "leaders killed between plan and commit",
         }
     }
@@ -252,6 +264,11 @@ impl Preemptions {
 fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
     match kind {
         EventKind::LeaderBegan { .. } => Some(Situation::Leadership),
+        EventKind::ReplicaChanged(changed) => match changed.standing {
+            ReplicaStanding::Learner => None,
+            ReplicaStanding::Voter => Some(Situation::VoterAdded),
+            ReplicaStanding::Removed => Some(Situation::ReplicaRemoved),
+        },
         EventKind::AttemptPlaced { job, .. } => state
             .job(*job)
             .is_some_and(|job| job.spec.gang)

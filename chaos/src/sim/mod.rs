@@ -16,6 +16,7 @@ pub mod judges;
 pub mod mutant;
 pub mod nemesis;
 pub mod network;
+pub mod operator;
 pub mod peers;
 pub mod plan;
 pub mod record;

@@ -5,10 +5,12 @@ use std::fmt;
 
 use muster_core::command::GpuHealth;
 use muster_core::ids::GpuUuid;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::clients::CLIENT_NODES;
 use super::host::SimHost;
+use super::operator::Errand;
 use super::plan::{Act, Deed, Place};
 use super::record::{Scene, SceneKind};
 use super::report::{Incident, Report, Violation};
@@ -17,7 +19,7 @@ use super::world::World;
 use crate::error_chain::chain;
 
 /// What is broken now, and what was.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Nemesis {
     began: Instant,
     agents_down: BTreeSet<usize>,
@@ -29,6 +31,8 @@ pub struct Nemesis {
     faults: BTreeMap<&'static str, u64>,
     repairs: BTreeMap<&'static str, u64>,
     skipped: u64,
+    /// Changes of the replicas that operators were sent for.
+    errands: Vec<oneshot::Receiver<()>>,
     incidents: Vec<Incident>,
 }
 
@@ -55,6 +59,7 @@ impl Nemesis {
             faults: BTreeMap::new(),
             repairs: BTreeMap::new(),
             skipped: 0,
+            errands: Vec::new(),
             incidents: Vec::new(),
         }
     }
@@ -99,6 +104,12 @@ impl Nemesis {
             }
             Deed::FillDisk(id) => return self.fill_disk(world, *id),
             Deed::RepeatOrder(host) => self.repeat_order(world, *host as usize),
+            Deed::AddReplica => return self.bring_replica(world, Errand::Add).await,
+            Deed::RemoveReplica(id) => return self.remove_replica(world, *id),
+            Deed::ReplaceReplica(old) => {
+                let replace = |new| Errand::Replace { old: *old, new };
+                return self.bring_replica(world, replace).await;
+            }
             Deed::FreezeReplica(id) => return self.freeze_replica(world, *id),
             Deed::FreezeAgent(host) => return self.freeze_agent(world, *host as usize),
             Deed::FreezeHost(host) => return self.freeze_host(world, *host as usize),
@@ -242,6 +253,38 @@ impl Nemesis {
         );
     }
 
+    /// Ends of all changes of the replicas that were begun.
+    pub fn errands(&mut self) -> Vec<oneshot::Receiver<()>> {
+        std::mem::take(&mut self.errands)
+    }
+
+    /// Starts the next machine that has had no replica yet, and sends somebody to add it.
+    async fn bring_replica(&mut self, world: &mut World, what: impl Fn(u32) -> Errand) -> Done {
+        let mut machines = 1..=world.replicas_count();
+        let Some(id) = machines.find(|id| world.replicas.life(*id) == 0) else {
+            return Done::Skipped("no machine is left for a new replica");
+        };
+        if let Err(error) = world.start_replica(id).await {
+            let refusal = format!("({id}) did not start: {}", chain(&error));
+            world.judges.violate(Violation::Replica(refusal));
+            return Done::Skipped("it does not start");
+        }
+        self.send(world, what(id))
+    }
+
+    fn remove_replica(&mut self, world: &World, id: u32) -> Done {
+        if world.replicas.life(id) == 0 {
+            return Done::Skipped("it never was a replica");
+        }
+        self.send(world, Errand::Remove(id))
+    }
+
+    fn send(&mut self, world: &World, errand: Errand) -> Done {
+        let number = u32::try_from(self.errands.len()).unwrap_or(u32::MAX);
+        self.errands.push(world.send_operator(number, errand));
+        self.broke(world, "replicas changed", format_args!("{errand:?}"))
+    }
+
     fn freeze_replica(&mut self, world: &World, id: u32) -> Done {
         if !world.replicas.is_up(id) || !self.frozen.insert(NodeId(id)) {
             return Done::Skipped("it is down or stands still");
@@ -310,7 +353,7 @@ impl Nemesis {
             self.repaired(world, "disk freed", format_args!("replica {id}"));
         }
         for id in 1..=world.replicas_count() {
-            if world.replicas.is_up(id) {
+            if world.replicas.is_up(id) || world.replicas.life(id) == 0 {
                 continue;
             }
             match world.start_replica(id).await {
@@ -358,7 +401,11 @@ fn exists(world: &World, deed: &Deed) -> bool {
         Place::User(number) => number < world.users(),
     };
     match deed {
-        Deed::KillReplica(id) | Deed::FillDisk(id) | Deed::FreezeReplica(id) => has_replica(*id),
+        Deed::KillReplica(id)
+        | Deed::FillDisk(id)
+        | Deed::FreezeReplica(id)
+        | Deed::RemoveReplica(id)
+        | Deed::ReplaceReplica(id) => has_replica(*id),
         Deed::StepReplicaClock { replica, .. } => has_replica(*replica),
         Deed::Isolate(place) => has_place(*place),
         Deed::Cut { from, to } => has_place(*from) && has_place(*to),
@@ -372,6 +419,7 @@ fn exists(world: &World, deed: &Deed) -> bool {
             machine.is_some_and(|machine| (*gpu as usize) < machine.gpus().len())
         }
         Deed::StepHostClocks { .. }
+        | Deed::AddReplica
         | Deed::HealLinks
         | Deed::StartReplicas
         | Deed::Thaw

@@ -1,16 +1,18 @@
 //! `muster scheduler`.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 use muster_core::ids::ReplicaId;
-use muster_scheduler::SchedulerConfig;
+use muster_scheduler::{Error, SchedulerConfig};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::logging::{self, LogFormat};
-use crate::service;
+use crate::parse;
+use crate::service::{self, Shutdown};
 
 /// `muster scheduler`
 ///
@@ -31,8 +33,20 @@ pub(crate) struct Scheduler {
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// A member of the group, this one included: ID=HOST:PORT; give it once for each
-    #[arg(long, value_name = "ID=ADDRESS", value_parser = peer)]
+    #[arg(long, value_name = "ID=ADDRESS", value_parser = parse::replica)]
     peer: Vec<(ReplicaId, String)>,
+    /// Replicas of a running cluster that this one joins as a learner, comma separated; it needs an id that was never used
+    #[arg(
+        long,
+        value_name = "ADDRESSES",
+        value_delimiter = ',',
+        requires = "advertise",
+        conflicts_with = "peer"
+    )]
+    join: Vec<String>,
+    /// Where the others, clients and workers reach this replica: HOST:PORT
+    #[arg(long, value_name = "ADDRESS", requires = "join")]
+    advertise: Option<String>,
     /// Holds the log and the snapshots
     #[arg(long, value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
@@ -49,7 +63,16 @@ impl Scheduler {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         logging::start(self.log)?;
         let config = self.settings()?;
-        service::run(|shutdown| muster_scheduler::run(config, shutdown.requested()))
+        let is_removed = Cell::new(false);
+        let run = async |shutdown: Shutdown| {
+            let ended = muster_scheduler::run(config, shutdown.requested()).await;
+            is_removed.set(matches!(ended, Err(Error::Removed { .. })));
+            ended
+        };
+        service::run(run).map_err(|failure| match is_removed.get() {
+            true => failure.exiting(Exit::Removed),
+            false => failure,
+        })
     }
 
     fn settings(self) -> Result<SchedulerConfig, Failure> {
@@ -66,6 +89,12 @@ impl Scheduler {
         if !self.peer.is_empty() {
             config.peers = self.peer.into_iter().collect();
         }
+        if let Some(address) = self.advertise {
+            config.peers = [(config.replica_id, address)].into();
+        }
+        if !self.join.is_empty() {
+            config.join = self.join;
+        }
         if let Some(folder) = self.data_dir {
             config.data_dir = folder;
         }
@@ -77,11 +106,4 @@ impl Scheduler {
             .map_err(|error| Failure::usage(error.to_string()))?;
         Ok(config)
     }
-}
-
-fn peer(text: &str) -> Result<(ReplicaId, String), String> {
-    let unusable = || format!("`{text}` is not ID=HOST:PORT");
-    let (id, address) = text.split_once('=').ok_or_else(unusable)?;
-    let id = id.parse().map_err(|_| unusable())?;
-    Ok((id, address.to_owned()))
 }

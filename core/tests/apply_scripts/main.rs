@@ -98,6 +98,7 @@ scripts! {
     prune,
     queue_tree,
     queues,
+    replicas,
     retries,
     stale_leader,
     start_errors,

@@ -95,6 +95,11 @@ pub(super) fn rejected() {
     counter!(names::REJECTED_TOTAL).increment(1);
 }
 
+pub(super) fn replicas_changed(is_done: bool) {
+    let outcome = if is_done { "done" } else { "failed" };
+    counter!(names::REPLICA_CHANGES_TOTAL, "outcome" => outcome).increment(1);
+}
+
 pub(super) fn shadowed(took: Duration) {
     histogram!(names::SHADOW_SECONDS).record(took);
 }

@@ -87,6 +87,8 @@ metrics! {
         "Time from proposing a batch of the leader to its outcomes.";
     describe_counter REJECTED_TOTAL = "muster_scheduler_rejected_total":
         "Commands of the leader that had no effect.";
+    describe_counter REPLICA_CHANGES_TOTAL = "muster_scheduler_replica_changes_total":
+        "Changes of the replicas that this leader carried out, by outcome (done, failed).";
     describe_histogram SHADOW_SECONDS = "muster_scheduler_shadow_seconds":
         "Time from the beginning of a shadow round until a majority remembers its beats.";
     describe_gauge BEAT_INTERVAL_SECONDS = "muster_scheduler_beat_interval_seconds":

@@ -98,6 +98,13 @@ impl AdminService for Admin {
         write!(self, request, TransferLeader)
     }
 
+    async fn change_replicas(
+        &self,
+        request: Request<v1::ChangeReplicasRequest>,
+    ) -> Result<Response<v1::ChangeReplicasResponse>, Status> {
+        write!(self, request, ChangeReplicas)
+    }
+
     async fn trigger_snapshot(
         &self,
         _request: Request<v1::TriggerSnapshotRequest>,

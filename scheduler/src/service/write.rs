@@ -100,7 +100,9 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
         | Kind::ConfigureQueues(_)
         | Kind::SetTopology(_)
         | Kind::SetHealthRules(_)
-        | Kind::ResetBreaker(_) => true,
+        | Kind::ResetBreaker(_)
+        // A repetition finds it done.
+        | Kind::ChangeReplicas(_) => true,
         Kind::TransferLeader(_) | Kind::InjectFault(_) => false,
     };
     has_request_id || is_undone(&ErrorReport::of(status).reason)
@@ -144,6 +146,7 @@ const fn name(write: &Kind) -> &'static str {
         Kind::SetHealthRules(_) => "SetHealthRules",
         Kind::ResetBreaker(_) => "ResetBreaker",
         Kind::TransferLeader(_) => "TransferLeader",
+        Kind::ChangeReplicas(_) => "ChangeReplicas",
         Kind::InjectFault(_) => "InjectFault",
     }
 }

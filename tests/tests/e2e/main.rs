@@ -14,6 +14,7 @@ mod health;
 mod identities;
 mod launch;
 mod maintenance;
+mod membership;
 mod newcomer;
 mod output;
 mod pipelines;

@@ -212,6 +212,9 @@ impl Driver {
                     task.is_some_and(|task| task.assignment.epoch == id.epoch && task.is_alive())
                 });
             }
+            LeaderKind::Replicas(_) => {
+                // The session keeps who they are.
+            }
             LeaderKind::Welcome(_) | LeaderKind::Rejected(_) => {
                 tracing::warn!("the leader greets in the middle of a session");
                 open.session.closed.cancel();
