@@ -15,6 +15,7 @@ mod identities;
 mod launch;
 mod maintenance;
 mod newcomer;
+mod observability;
 mod output;
 mod pipelines;
 #[path = "../../../supervisor/tests/supervisor/podman.rs"]
