@@ -71,4 +71,5 @@ pub use remains::{Remains, StoredEntry};
 pub use seams::{Clock, WallClock};
 pub use state_machine::{DecodeError, StateMachine};
 pub use status::{FollowerStatus, Status};
+pub use telemetry::describe_metrics;
 pub use transfer::{SUCCESSOR_HEARTBEATS_MAX, SUCCESSOR_LAG_ENTRIES_MAX};

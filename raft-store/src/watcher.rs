@@ -146,6 +146,13 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
             metrics.last_log_index.unwrap_or(0),
             metrics.last_applied.map_or(0, |id| id.index),
         );
+        if !is_leader {
+            // What it knew of its followers as a leader would stay for ever.
+            for voter in metrics.membership_config.voter_ids() {
+                telemetry::follower_lag(voter, 0);
+                telemetry::follower_silence(voter, 0);
+            }
+        }
         for follower in followers(metrics) {
             telemetry::follower_lag(follower.id, follower.lag_entries);
             if let Some(ago_ms) = follower.heard_ago_ms {

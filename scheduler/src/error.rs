@@ -4,15 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 
 use muster_raft_store::{MembershipError, OpenError};
-
-use crate::config::ConfigError;
+use muster_settings::BrokenRule;
 
 /// Why [`run`](crate::run) returned without being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A setting cannot work; nothing was opened.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] BrokenRule),
     /// An address cannot be listened on.
     #[error("listening on {address} for {purpose} failed")]
     Listen {

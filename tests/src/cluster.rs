@@ -184,6 +184,10 @@ impl Cluster {
         let mut settings = self.workers[0].settings();
         settings["name"] = name.into();
         settings["data_dir"] = folder.join("data").to_str().unwrap().into();
+        // The port is taken.
+        if let Some(settings) = settings.as_object_mut() {
+            settings.remove("metrics_listen");
+        }
         edit(&mut settings);
         let member = self.workers[0].beside(&folder, name, &settings);
         self.workers.push(member);

@@ -41,11 +41,11 @@ mod testing;
 pub mod topology;
 mod watchdog;
 
-pub use config::{CgroupUse, ConfigError, GpuConfig, SharedMemoryUse, WorkerConfig};
+pub use config::{CgroupUse, GpuConfig, SharedMemoryUse, TaskLogSettings, WorkerConfig};
 pub use container_engine::ContainerEngineConfig;
 pub use error::Error;
 pub use health::{CheckDialect, Expected, HealthConfig, SiteCheck};
 pub use logs::{LogRetention, LogShipping};
 pub use muster_supervisor as supervisor;
 pub use muster_supervisor::{InvalidRunId, RunId, clock, process};
-pub use run::run;
+pub use run::{run, run_reloading};

@@ -4,6 +4,7 @@ mod ground;
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,8 @@ use futures::future::OptionFuture;
 use muster_core::agent::{Agent, Found, Input, JournalRecord};
 use muster_core::command::HostRegistration;
 use muster_core::ids::GpuUuid;
+use muster_exporter::{Exporter, MetricsServer};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -53,13 +56,30 @@ pub async fn run(
     config: WorkerConfig,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
+    let (_, settings) = watch::channel(config);
+    run_reloading(settings, shutdown).await
+}
+
+/// As [`run`], with settings that change: those options that reload are read anew when they are used.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_reloading(
+    settings: watch::Receiver<WorkerConfig>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Error> {
+    let config = settings.borrow().clone();
     config.validate()?;
-    metrics::describe();
+    // Before anything is measured: what is counted before counts nowhere.
+    let exporter = exporter(config.metrics_listen)?;
     let machine = Machine::inspect().map_err(system("inspecting the machine"))?;
     let data = take_data(&config, &machine)?;
     let ground = Ground::prepare(&config, &data, machine).await?;
     let stop = CancellationToken::new();
-    let outcome = match Loops::assemble(config, (&data, ground), &stop).await {
+    if let Some((exporter, address)) = exporter {
+        serve_metrics(exporter, address, &stop).await?;
+    }
+    let outcome = match Loops::assemble((config, settings), (&data, ground), &stop).await {
         Ok(loops) => loops.run(shutdown).await,
         Err(error) => Err(error),
     };
@@ -81,7 +101,7 @@ struct Loops {
 
 impl Loops {
     async fn assemble(
-        config: WorkerConfig,
+        (config, settings): (WorkerConfig, watch::Receiver<WorkerConfig>),
         (data, ground): (&DataDirectory, Ground),
         stop: &CancellationToken,
     ) -> Result<Self, Error> {
@@ -90,8 +110,8 @@ impl Loops {
         let (outbox, incoming) = inbox();
         let engines = watch_engine(&config, data, stop).await;
         let (hand_over, uses) = hand_over(&config, ground.memory, outbox.clone());
-        let settings = runner_config((&config, data), ground.hardware, engines.clone())?;
-        let runner = Runner::new(settings, hand_over, clock, outbox.clone());
+        let limits = runner_config((&config, data), ground.hardware, engines.clone())?;
+        let runner = Runner::new(limits, hand_over, clock, outbox.clone());
         let (journal, records) = Journal::open(&data.journal())?;
         let (agent, actions, late) = recover(&runner, data, records).await?;
         let watched = gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone());
@@ -119,7 +139,7 @@ impl Loops {
             health: Health::new(desk),
             newest,
             logs: data.logs(),
-            retention: config.log_retention,
+            settings,
             ships: config.log_shipping.is_some(),
             tasks: data.tasks(),
             watchdog: ground.watchdog,
@@ -147,6 +167,33 @@ impl Loops {
             _ = executor => Err(Error::Ended("executor")),
         }
     }
+}
+
+/// What is measured, and where it is to be served; nothing if it is not.
+fn exporter(address: Option<SocketAddr>) -> Result<Option<(Exporter, SocketAddr)>, Error> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let exporter = muster_exporter::install();
+    let exporter = exporter.map_err(|reason| Error::Metrics { address, reason })?;
+    metrics::describe();
+    Ok(Some((exporter, address)))
+}
+
+/// Serves `/metrics` until `stop`.
+async fn serve_metrics(
+    exporter: Exporter,
+    address: SocketAddr,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|error| Error::Metrics {
+        address,
+        reason: error.to_string(),
+    })?;
+    let render = Arc::new(move || exporter.render());
+    tokio::spawn(MetricsServer { listener, render }.run(stop.clone()));
+    Ok(())
 }
 
 /// Who waits for the memory of GPUs that go from one task to the next, as long as the settings say; and what is remembered of

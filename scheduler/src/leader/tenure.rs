@@ -295,7 +295,10 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                     session,
                     beat,
                     arrived,
-                } => self.beat(state, (session, arrived), beat, batch),
+                } => {
+                    telemetry::beat();
+                    self.beat(state, (session, arrived), beat, batch);
+                }
                 LeaderInput::Closed { session } => self.sessions.forget(session),
                 LeaderInput::ChangeReplicas(asked) => self.take_change(state, asked),
             }
@@ -377,9 +380,10 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             return;
         }
         let began = Instant::now();
+        let scope = self.planning.scope(now);
         let planned = self.planning.plan(state, now, self.parts.settings.budget);
         let took = began.elapsed();
-        telemetry::planned(took, &planned);
+        telemetry::planned(took, (scope, &planned));
         self.planning.ran(took, planned.steps.len());
         if planned.more {
             self.planning.request();

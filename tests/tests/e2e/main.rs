@@ -16,6 +16,7 @@ mod launch;
 mod maintenance;
 mod membership;
 mod newcomer;
+mod observability;
 mod output;
 mod pipelines;
 #[path = "../../../supervisor/tests/supervisor/podman.rs"]

@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use muster_supervisor::segments::{OutputStream, Segment, list};
 use muster_supervisor::{LogOwner, RunId, Shipped, TaskDirectory};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::{Instant, interval, timeout};
@@ -25,7 +26,7 @@ use crate::limits::{
 use crate::metrics;
 
 /// The program that ships output, and how it is called.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogShipping {
     /// Program and arguments. What to ship is in its environment: see `docs/operations.md`.
