@@ -123,6 +123,18 @@ pub enum MembershipError {
         /// Entries that it lacks.
         lag_entries: u64,
     },
+    /// A change of voters could not be committed now: no majority of those before it, or after it, is heard.
+    #[error(
+        "of the voters {} only {heard} are heard, which is no majority: the change could not be committed. Bring one \
+         back first",
+        list(voters)
+    )]
+    VotersSilent {
+        /// The voters before or after the change, ascending.
+        voters: Vec<u64>,
+        /// How many of them are heard.
+        heard: usize,
+    },
     /// A learner would vote that may be dead.
     #[error(
         "replica {id} {}: a replica that does not answer is made no voter; see whether it runs and is reached",
@@ -183,6 +195,11 @@ fn silence(heard_ago_ms: Option<u64>, silence_ms_max: u64) -> String {
              ({limit} heartbeats)"
         ),
     }
+}
+
+fn list(ids: &[u64]) -> String {
+    let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
+    ids.join(", ")
 }
 
 fn learner_silence(heard_ago_ms: Option<u64>, silence_ms_max: u64) -> String {

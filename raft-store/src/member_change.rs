@@ -102,8 +102,8 @@ impl Status {
     /// What a change comes to, on the leader.
     ///
     /// # Errors
-    /// [`MembershipError::UnknownMember`], [`MembershipError::LearnerLags`], [`MembershipError::LearnerSilent`], or
-    /// [`MembershipError::Refused`] with the reason.
+    /// [`MembershipError::UnknownMember`], [`MembershipError::LearnerLags`], [`MembershipError::LearnerSilent`],
+    /// [`MembershipError::VotersSilent`], or [`MembershipError::Refused`] with the reason.
     pub fn plan_change(
         &self,
         change: &MemberChange,
@@ -235,12 +235,10 @@ impl View<'_> {
         for set in [&self.voters, &voters] {
             let heard = set.iter().filter(|id| self.is_heard(**id)).count();
             if heard <= set.len() / 2 {
-                let list: Vec<String> = set.iter().map(u64::to_string).collect();
-                return refused(format!(
-                    "of the voters {} only {heard} are heard, which is no majority: the change could not be committed. \
-                     Bring one back first",
-                    list.join(", ")
-                ));
+                return Err(MembershipError::VotersSilent {
+                    voters: set.iter().copied().collect(),
+                    heard,
+                });
             }
         }
         Ok(ChangePlan {

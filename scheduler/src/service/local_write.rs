@@ -296,6 +296,10 @@ pub(crate) fn membership_status(error: &MembershipError) -> Status {
         | MembershipError::Stopped => {
             status::error(Code::Unavailable, "UNREACHABLE", &message, &[])
         }
+        // A new leader has not heard everybody yet: asking again may help.
+        MembershipError::VotersSilent { .. } => {
+            status::error(Code::Unavailable, "NO_QUORUM", &message, &[])
+        }
         MembershipError::LearnerSilent { .. } | MembershipError::LearnerLags { .. } => {
             status::error(Code::FailedPrecondition, "NOT_LEVEL", &message, &[])
         }

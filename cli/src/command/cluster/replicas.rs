@@ -98,7 +98,8 @@ struct Patience {
 
 impl Members {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let client = options.connect().await?;
+        // Only the leader knows how far the others are, and when they were heard.
+        let client = options.connect_to_follow().await?;
         let screen = options.screen();
         let status = client.status(self.freshness.consistency()).await?;
         let versions = versions(&status.replicas).await;
