@@ -46,6 +46,20 @@ pub enum Fault {
     GpuFaulted,
     /// Many urgent gangs come at once and preempt what runs.
     PreemptStorm,
+    /// A GPU is blocked, and unblocked. This one and those that follow are for clusters of others: see [`super::target`].
+    GpuBlocked,
+    /// A host is blocked, and unblocked.
+    HostBlocked,
+    /// A host is drained, and unblocked.
+    HostDrained,
+    /// All jobs of the run that live are cancelled at once.
+    JobsCancelled,
+    /// Another replica is made to lead.
+    LeadershipTransferred,
+    /// A replica is killed by its process id; whoever runs it starts it again.
+    ReplicaKilled,
+    /// A replica stands still, and goes on as if nothing had been.
+    ReplicaFrozen,
 }
 
 impl Fault {
@@ -71,6 +85,43 @@ impl Fault {
         Self::PreemptStorm,
     ];
 
+    /// What can be done to a cluster that is not ours, if its owner allows it: through the API, or to processes that were named.
+    pub const OUTSIDE: [Self; 9] = [
+        Self::GpuBlocked,
+        Self::HostBlocked,
+        Self::HostDrained,
+        Self::JobsCancelled,
+        Self::LeadershipTransferred,
+        Self::AgentFrozen,
+        Self::AgentKilled,
+        Self::ReplicaFrozen,
+        Self::ReplicaKilled,
+    ];
+
+    /// What `--allow` calls it; none if it is only for clusters of our own.
+    #[must_use]
+    pub const fn permission(self) -> Option<&'static str> {
+        Some(match self {
+            Self::GpuBlocked => "block-gpu",
+            Self::HostBlocked => "block-host",
+            Self::HostDrained => "drain-host",
+            Self::JobsCancelled => "cancel-jobs",
+            Self::LeadershipTransferred => "transfer-leader",
+            Self::AgentFrozen => "freeze-agent",
+            Self::AgentKilled => "kill-agent",
+            Self::ReplicaFrozen => "freeze-replica",
+            Self::ReplicaKilled => "kill-replica",
+            _ => return None,
+        })
+    }
+
+    /// What `--allow` calls so.
+    #[must_use]
+    pub fn permitted(name: &str) -> Option<Self> {
+        let mut outside = Self::OUTSIDE.into_iter();
+        outside.find(|fault| fault.permission() == Some(name))
+    }
+
     /// What is broken, for people.
     #[must_use]
     pub const fn words(self) -> &'static str {
@@ -95,6 +146,13 @@ impl Fault {
             Self::SnapshotStorm => "snapshots while a replica is away",
             Self::GpuFaulted => "GPU faulted",
             Self::PreemptStorm => "storm of urgent gangs",
+            Self::GpuBlocked => "GPU blocked",
+            Self::HostBlocked => "host blocked",
+            Self::HostDrained => "host drained",
+            Self::JobsCancelled => "all jobs of the run cancelled",
+            Self::LeadershipTransferred => "leadership transferred",
+            Self::ReplicaKilled => "replica killed",
+            Self::ReplicaFrozen => "replica frozen",
         }
     }
 
@@ -124,6 +182,7 @@ impl Fault {
                 | Self::SyncFailed
                 | Self::RolledOver
                 | Self::Upgraded
+                | Self::LeadershipTransferred
         )
     }
 
@@ -137,6 +196,7 @@ impl Fault {
                 | Self::LeaderAndHostKilled
                 | Self::HostCut
                 | Self::GpuFaulted
+                | Self::HostDrained
         )
     }
 
@@ -287,6 +347,16 @@ mod tests {
             assert_eq!(Profile::named(profile.name()), Some(profile));
         }
         assert_eq!(Profile::named("nothing"), None);
+    }
+
+    #[test]
+    fn what_can_be_allowed_has_a_name_that_leads_back() {
+        for fault in Fault::OUTSIDE {
+            let name = fault.permission().unwrap_or_default();
+            assert_eq!(Fault::permitted(name), Some(fault));
+        }
+        assert_eq!(Fault::permitted("disk-full"), None);
+        assert_eq!(Fault::DiskFull.permission(), None);
     }
 
     #[test]

@@ -60,3 +60,21 @@ async fn a_profile_that_is_none_and_an_upgrade_from_nothing_are_refused() {
     assert_eq!(upgrade.code, 64, "{upgrade:?}");
     assert!(upgrade.stderr.contains("--previous"), "{upgrade:?}");
 }
+
+#[tokio::test]
+async fn what_is_neither_a_seed_nor_a_world_in_a_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join("odd.json");
+    fs::write(&odd, "{}").unwrap();
+    for command in ["shrink", "replay"] {
+        for world in ["abc", "nosuch.json", "-1x"] {
+            let run = Run::of(muster(&["chaos", command, "--", world]), "").await;
+            assert_eq!(run.code, 64, "{run:?}");
+            let told = format!("{world} is neither a seed nor a file");
+            assert!(run.stderr.contains(&told), "{run:?}");
+        }
+        let run = Run::of(muster(&["chaos", command, odd.to_str().unwrap()]), "").await;
+        assert_eq!(run.code, 64, "{run:?}");
+        assert!(run.stderr.contains("cannot read the world in"), "{run:?}");
+    }
+}

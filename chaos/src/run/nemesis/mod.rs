@@ -214,6 +214,16 @@ impl Nemesis {
             Fault::HostCut => self.cut_host().await,
             Fault::GpuFaulted => self.break_gpu().await,
             Fault::PreemptStorm => self.storm_preemption().await,
+            Fault::GpuBlocked
+            | Fault::HostBlocked
+            | Fault::HostDrained
+            | Fault::JobsCancelled
+            | Fault::LeadershipTransferred
+            | Fault::ReplicaKilled
+            | Fault::ReplicaFrozen => Err(RunError::Harness(format!(
+                "{}: that is for clusters of others",
+                fault.words()
+            ))),
         }
     }
 
