@@ -42,6 +42,8 @@ pub enum Fault {
     Upgraded,
     /// A replica is away while the others write one snapshot after another and drop their log.
     SnapshotStorm,
+    /// A replica is started without its data, and later with it again.
+    DataWiped,
     /// A GPU has an uncorrectable error, and is healed.
     GpuFaulted,
     /// Many urgent gangs come at once and preempt what runs.
@@ -63,7 +65,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them that need neither a second build nor a log that is cut.
+    /// All of them that need neither a second build nor a log that is cut, and can be made on small disks.
     pub const ALL: [Self; 18] = [
         Self::LeaderKilled,
         Self::FollowerKilled,
@@ -144,6 +146,7 @@ impl Fault {
             Self::RolledOver => "rolling restart",
             Self::Upgraded => "rolling upgrade",
             Self::SnapshotStorm => "snapshots while a replica is away",
+            Self::DataWiped => "data of a replica lost",
             Self::GpuFaulted => "GPU faulted",
             Self::PreemptStorm => "storm of urgent gangs",
             Self::GpuBlocked => "GPU blocked",
@@ -182,6 +185,7 @@ impl Fault {
                 | Self::SyncFailed
                 | Self::RolledOver
                 | Self::Upgraded
+                | Self::DataWiped
                 | Self::LeadershipTransferred
         )
     }
@@ -246,17 +250,19 @@ pub enum Profile {
     Upgrade,
     /// See [`Fault::SnapshotStorm`].
     SnapshotStorm,
+    /// See [`Fault::DataWiped`].
+    WipeAndRejoin,
     /// See [`Fault::GpuFaulted`].
     GpuFaults,
     /// See [`Fault::PreemptStorm`].
     PreemptStorm,
-    /// Every fault that needs neither a second build nor a log that is cut.
+    /// Every fault of [`Fault::ALL`].
     All,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Smoke,
         Self::LeaderKill,
         Self::PauseLeader,
@@ -273,6 +279,7 @@ impl Profile {
         Self::RollingRestart,
         Self::Upgrade,
         Self::SnapshotStorm,
+        Self::WipeAndRejoin,
         Self::GpuFaults,
         Self::PreemptStorm,
         Self::All,
@@ -298,6 +305,7 @@ impl Profile {
             Self::RollingRestart => "rolling-restart",
             Self::Upgrade => "upgrade",
             Self::SnapshotStorm => "snapshot-storm",
+            Self::WipeAndRejoin => "wipe-and-rejoin",
             Self::GpuFaults => "gpu-faults",
             Self::PreemptStorm => "preempt-storm",
             Self::All => "all",
@@ -330,6 +338,7 @@ impl Profile {
             Self::RollingRestart => vec![Fault::RolledOver],
             Self::Upgrade => vec![Fault::Upgraded],
             Self::SnapshotStorm => vec![Fault::SnapshotStorm],
+            Self::WipeAndRejoin => vec![Fault::DataWiped],
             Self::GpuFaults => vec![Fault::GpuFaulted],
             Self::PreemptStorm => vec![Fault::PreemptStorm],
             Self::All => Fault::ALL.to_vec(),

@@ -5,6 +5,7 @@ mod hosts;
 mod orders;
 mod replicas;
 mod whole;
+mod wipe;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -207,6 +208,7 @@ impl Nemesis {
             Fault::ClockSet => self.set_clock().await,
             Fault::RolledOver | Fault::Upgraded => self.roll_over().await,
             Fault::SnapshotStorm => self.storm_snapshots().await,
+            Fault::DataWiped => self.wipe_replica().await,
             Fault::AgentKilled => self.kill_agent().await,
             Fault::AgentFrozen => self.freeze_agent().await,
             Fault::HostKilled => self.kill_host().await,
