@@ -129,6 +129,17 @@ pub enum Deed {
     },
     /// The disk of a replica is full.
     FillDisk(u32),
+    /// The disk of a replica fails.
+    FailDisk(u32),
+    /// The disk of a replica stands still.
+    StallDisk(u32),
+    /// A bit on the disk of a replica flips.
+    RotDisk {
+        /// Which replica.
+        replica: u32,
+        /// Says which bit of which entry.
+        at: u32,
+    },
     /// An order that a host's agent has had arrives once more.
     RepeatOrder(u32),
     /// A replica stands still.
@@ -139,7 +150,7 @@ pub enum Deed {
     FreezeHost(u32),
     /// All links are repaired.
     HealLinks,
-    /// All replicas that are down start, and full disks get room.
+    /// All replicas that are down start; full disks get room, and others are repaired.
     StartReplicas,
     /// Whatever stands still goes on.
     Thaw,
@@ -233,7 +244,7 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
 }
 
 fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
-    match random.random_range(0..35) {
+    match random.random_range(0..38) {
         0..3 => Deed::KillReplica(shape.draw_replica(random)),
         3..5 => Deed::Isolate(Place::Replica(shape.draw_replica(random))),
         5..7 => draw_cut(random, shape),
@@ -253,7 +264,13 @@ fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
         27..29 => Deed::Thaw,
         29..32 => Deed::StartAgents,
         32 => Deed::HealGpus,
-        _ => Deed::StartHosts,
+        33 | 34 => Deed::StartHosts,
+        35 => Deed::FailDisk(shape.draw_replica(random)),
+        36 => Deed::StallDisk(shape.draw_replica(random)),
+        _ => Deed::RotDisk {
+            replica: shape.draw_replica(random),
+            at: random.random(),
+        },
     }
 }
 
@@ -375,7 +392,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(kinds.len(), 19, "{kinds:?}");
+        assert_eq!(kinds.len(), 22, "{kinds:?}");
         let replicas: BTreeSet<u32> = (0..400).map(|seed| Shape::draw(seed).replicas).collect();
         assert_eq!(replicas, [1, 3, 5].into());
     }
