@@ -24,8 +24,9 @@ use super::runtime::{NodeId, spawn_on};
 
 /// First node number of watchers.
 pub const WATCHER_NODES: u32 = 950;
-/// Watches that a hub serves, and revisions that it queues for each: few, so that some do not keep up.
+/// Watches that a hub serves.
 pub const WATCHES_MAX: usize = 16;
+/// Revisions that it queues for each: few, so that some do not keep up.
 pub const QUEUED_REVISIONS: usize = 64;
 /// How long a watcher bears silence: longer than the time between two bookmarks.
 const SILENCE: Duration = Duration::from_secs(8);
