@@ -2,7 +2,7 @@
 //! replicated state.
 //!
 //! Start reading at [`leader`]: what the leader does and how its leases survive it. [`run`] assembles
-//! a replica from real parts; the deterministic simulation runs [`leader::LeaderLoop`] alone on its own.
+//! a replica from real parts; the deterministic simulation runs [`leader::LeaderLoop`] and [`watch_hub::WatchHub`] on its own.
 #![forbid(unsafe_code)]
 
 mod bootstrap;
@@ -15,7 +15,7 @@ mod listeners;
 mod metrics;
 mod replica;
 mod service;
-mod watch_hub;
+pub mod watch_hub;
 
 use std::future::Future;
 

@@ -18,6 +18,14 @@ pub enum Situation {
     WritesLost,
     /// A replica stopped because its disk was full.
     DiskStopped,
+    /// A replica stopped because its disk failed.
+    DiskFailed,
+    /// The disk of a replica stood still, and went on.
+    DiskStalled,
+    /// A replica did not start because something on its disk was damaged.
+    DamageFound,
+    /// A watcher went on where it had been cut off.
+    WatchResumed,
     /// A replica lagged so far that it installed a snapshot.
     SnapshotInstalled,
     /// A request that had been answered was sent again.
@@ -90,10 +98,14 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 41] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
+        Self::DiskFailed,
+        Self::DiskStalled,
+        Self::DamageFound,
+        Self::WatchResumed,
         Self::SnapshotInstalled,
         Self::RequestRepeated,
         Self::PipelineSubmitted,
@@ -135,6 +147,10 @@ impl Situation {
             Self::Leadership => "leaderships begun",
             Self::WritesLost => "kills that lost unsynced writes",
             Self::DiskStopped => "replicas stopped by a full disk",
+            Self::DiskFailed => "replicas stopped by a disk that failed",
+            Self::DiskStalled => "disks that stood still",
+            Self::DamageFound => "damaged disks refused",
+            Self::WatchResumed => "watches that went on",
             Self::SnapshotInstalled => "snapshots installed",
             Self::RequestRepeated => "answered requests repeated",
             Self::PipelineSubmitted => "pipelines acknowledged",

@@ -1,9 +1,12 @@
-//! A simulated disk: what was not synced is lost at a kill, in whole or from some point on.
+//! A simulated disk: what was not synced is lost at a kill, in whole or from some point on. It runs full, fails, stalls, and
+//! what lies on it decays.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use muster_raft_store::disk::{LogChange, LogDisk, MetaKey, SnapshotDisk, SnapshotWrite, Synced};
 
@@ -31,6 +34,38 @@ pub enum Deceit {
     Syncs,
     /// The snapshot that was published last is not.
     Snapshots,
+    /// The newest vote is not.
+    Votes,
+    /// What a failing disk was given is not, although nobody was told: the replica went on after the error.
+    Errors,
+}
+
+/// What is wrong with a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// Writes and syncs fail for want of space.
+    pub full: bool,
+    /// Writes and syncs fail, for no reason that could be helped.
+    pub failing: bool,
+    /// Syncs do not come to an end.
+    pub stalled: bool,
+}
+
+/// Where a bit has flipped: what is there, and what was.
+#[derive(Clone, Debug)]
+enum Damage {
+    /// An entry of the log.
+    Entry {
+        index: u64,
+        bad: Vec<u8>,
+        good: Vec<u8>,
+    },
+    /// A snapshot.
+    Snapshot {
+        name: String,
+        bad: Arc<[u8]>,
+        good: Arc<[u8]>,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -47,16 +82,27 @@ struct Medium {
     /// Counts mounts; an older mount can no longer write.
     mount: u64,
     deceit: Deceit,
-    /// Writes and syncs fail while it is set.
-    full: bool,
-    /// Whether a write of this mount failed because of that.
+    condition: Condition,
+    /// Whether a write of this mount failed for want of space.
     ran_out_of_space: bool,
+    /// When a write or sync of this mount's log failed first, because the disk does.
+    failed: Option<Instant>,
+    /// What decayed and was not replaced since.
+    damage: Option<Damage>,
+    /// Whether anything decayed since the disk was mounted.
+    was_damaged: bool,
+    /// Writes of this mount that were made durable; syncs that were asked for, and that are done.
+    made_durable: usize,
+    syncs_asked: u64,
+    syncs_done: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Contents {
     entries: BTreeMap<u64, Vec<u8>>,
     meta: BTreeMap<MetaKey, Vec<u8>>,
+    /// The vote before the newest one.
+    earlier_vote: Option<Vec<u8>>,
 }
 
 impl Contents {
@@ -70,9 +116,20 @@ impl Contents {
                     .retain(|index, _| !(*from..*to).contains(index));
             }
             LogChange::PutMeta { key, record } => {
-                self.meta.insert(*key, record.clone());
+                let before = self.meta.insert(*key, record.clone());
+                if *key == MetaKey::Vote {
+                    self.earlier_vote = before;
+                }
             }
         }
+    }
+
+    /// Goes back to the vote before the newest.
+    fn forget_vote(&mut self) {
+        match self.earlier_vote.take() {
+            Some(earlier) => self.meta.insert(MetaKey::Vote, earlier),
+            None => self.meta.remove(&MetaKey::Vote),
+        };
     }
 }
 
@@ -95,6 +152,11 @@ impl SimDisk {
         let mut medium = lock(&self.medium);
         medium.mount += 1;
         medium.ran_out_of_space = false;
+        medium.failed = None;
+        medium.was_damaged = medium.damage.is_some();
+        medium.made_durable = 0;
+        medium.syncs_asked = 0;
+        medium.syncs_done = 0;
         MountedDisk {
             medium: Arc::clone(&self.medium),
             mount: medium.mount,
@@ -117,6 +179,9 @@ impl SimDisk {
         for change in pending[..kept].iter().flatten() {
             medium.durable.change(change);
         }
+        if medium.deceit == Deceit::Votes {
+            medium.durable.forget_vote();
+        }
         medium.visible = medium.durable.clone();
         pending.len() - kept
     }
@@ -138,20 +203,170 @@ impl SimDisk {
         lock(&self.medium).ran_out_of_space
     }
 
-    /// Lets the disk run full, or frees space.
-    pub fn set_full(&self, full: bool) {
-        lock(&self.medium).full = full;
+    /// When a write or sync of the log failed first since the disk was mounted last, because the disk does.
+    #[must_use]
+    pub fn failed(&self) -> Option<Instant> {
+        lock(&self.medium).failed
     }
+
+    /// Whether anything decayed since the disk was mounted last, or was decayed then.
+    #[must_use]
+    pub fn was_damaged(&self) -> bool {
+        lock(&self.medium).was_damaged
+    }
+
+    /// Makes something of it worse or better.
+    pub fn set_condition(&self, change: impl FnOnce(&mut Condition)) {
+        change(&mut lock(&self.medium).condition);
+    }
+
+    /// Flips a bit of an entry of the log or, now and then, of the newest snapshot; false if there is neither, or if something
+    /// is damaged already.
+    #[must_use]
+    pub fn decay(&self, at: u32) -> bool {
+        lock(&self.medium).decay(at as usize)
+    }
+
+    /// Whether what decayed is still there.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        lock(&self.medium).is_damaged()
+    }
+
+    /// Puts back what decayed, if it is still there.
+    pub fn restore(&self) {
+        lock(&self.medium).restore();
+    }
+}
+
+impl Medium {
+    fn decay(&mut self, at: usize) -> bool {
+        if self.damage.is_some() {
+            return false;
+        }
+        let newest = self.published.last_key_value();
+        let newest = newest.filter(|_| at.is_multiple_of(SNAPSHOTS_AMONG));
+        self.damage = if let Some((name, good)) = newest {
+            let bad = Arc::from(flipped(good, at).as_slice());
+            let (name, good) = (name.clone(), Arc::clone(good));
+            Some(Damage::Snapshot { name, bad, good })
+        } else {
+            let entries = &self.durable.entries;
+            let chosen = entries.iter().nth(at % entries.len().max(1));
+            chosen.map(|(index, good)| Damage::Entry {
+                index: *index,
+                bad: flipped(good, at),
+                good: good.clone(),
+            })
+        };
+        self.replace(true);
+        self.was_damaged |= self.damage.is_some();
+        self.damage.is_some()
+    }
+
+    /// Replaces what is good by what is bad, or the other way round, where it is still there.
+    fn replace(&mut self, by_bad: bool) {
+        match self.damage.clone() {
+            Some(Damage::Entry { index, bad, good }) => {
+                let (old, new) = if by_bad { (good, bad) } else { (bad, good) };
+                for contents in [&mut self.visible, &mut self.durable] {
+                    if let Some(record) = contents.entries.get_mut(&index)
+                        && *record == old
+                    {
+                        record.clone_from(&new);
+                    }
+                }
+            }
+            Some(Damage::Snapshot { name, bad, good }) => {
+                let (old, new) = if by_bad { (good, bad) } else { (bad, good) };
+                if let Some(bytes) = self.published.get_mut(&name)
+                    && *bytes == old
+                {
+                    *bytes = new;
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn is_damaged(&self) -> bool {
+        match &self.damage {
+            Some(Damage::Entry { index, bad, .. }) => self.visible.entries.get(index) == Some(bad),
+            Some(Damage::Snapshot { name, bad, .. }) => {
+                // Only the newest one is read.
+                self.published.last_key_value() == Some((name, bad))
+            }
+            None => false,
+        }
+    }
+
+    fn restore(&mut self) {
+        self.replace(false);
+        self.damage = None;
+    }
+
+    /// What a write comes to on a disk in this condition.
+    fn refusal(&mut self) -> Option<io::Error> {
+        if self.condition.full {
+            self.ran_out_of_space = true;
+            return Some(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        let fails = self.condition.failing && self.deceit != Deceit::Errors;
+        fails.then(|| io::Error::from_raw_os_error(EIO))
+    }
+}
+
+/// Error number of a disk that fails.
+const EIO: i32 = 5;
+/// One decay in so many hits a snapshot, if there is one.
+const SNAPSHOTS_AMONG: usize = 5;
+/// How often a sync looks whether its turn has come.
+const STALL_LOOK: Duration = Duration::from_millis(20);
+
+/// Bytes with one bit flipped.
+fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let bits = bytes.len() * 8;
+    if bits > 0 {
+        let bit = at % bits;
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+    bytes
 }
 
 impl MountedDisk {
     fn writable(&self) -> io::Result<MutexGuard<'_, Medium>> {
         let mut medium = self.readable()?;
-        if medium.full {
-            medium.ran_out_of_space = true;
-            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        match medium.refusal() {
+            Some(refusal) => Err(refusal),
+            None => Ok(medium),
         }
-        Ok(medium)
+    }
+
+    /// For the log: a replica whose log cannot be written must stop.
+    fn log_writable(&self) -> io::Result<MutexGuard<'_, Medium>> {
+        let mut medium = self.readable()?;
+        let Some(refusal) = medium.refusal() else {
+            return Ok(medium);
+        };
+        if medium.condition.failing {
+            medium.failed.get_or_insert_with(Instant::now);
+        }
+        Err(refusal)
+    }
+
+    /// Waits for a sync's turn on a disk that may stall.
+    async fn await_turn(&self, ticket: u64) -> io::Result<()> {
+        tokio::time::sleep(self.sync_latency).await;
+        loop {
+            {
+                let medium = self.readable()?;
+                if !medium.condition.stalled && medium.syncs_done == ticket {
+                    return Ok(());
+                }
+            }
+            tokio::time::sleep(STALL_LOOK).await;
+        }
     }
 
     fn readable(&self) -> io::Result<MutexGuard<'_, Medium>> {
@@ -163,13 +378,15 @@ impl MountedDisk {
     }
 
     fn make_durable(&self, upto: usize) -> io::Result<()> {
-        let mut medium = self.writable()?;
+        let mut medium = self.log_writable()?;
         if medium.deceit == Deceit::Syncs {
             return Ok(());
         }
-        let count = upto.min(medium.pending.len());
+        let is_lost = medium.condition.failing;
+        let count = upto.saturating_sub(medium.made_durable);
         let synced: Vec<_> = medium.pending.drain(..count).collect();
-        for change in synced.iter().flatten() {
+        medium.made_durable += count;
+        for change in synced.iter().flatten().filter(|_| !is_lost) {
             medium.durable.change(change);
         }
         Ok(())
@@ -178,7 +395,7 @@ impl MountedDisk {
 
 impl LogDisk for MountedDisk {
     fn write(&self, changes: Vec<LogChange>) -> io::Result<()> {
-        let mut medium = self.writable()?;
+        let mut medium = self.log_writable()?;
         for change in &changes {
             medium.visible.change(change);
         }
@@ -188,15 +405,21 @@ impl LogDisk for MountedDisk {
 
     fn sync(&self, done: Synced) {
         let disk = self.clone();
-        let upto = match self.readable() {
-            Ok(medium) => medium.pending.len(),
+        let (upto, ticket) = match self.readable() {
+            Ok(mut medium) => {
+                medium.syncs_asked += 1;
+                let upto = medium.made_durable + medium.pending.len();
+                (upto, medium.syncs_asked - 1)
+            }
             Err(dead) => return done(Err(dead)),
         };
-        // Syncs of one disk take equally long, so they complete in order, each over what was written
-        // before it began.
+        // Syncs of one disk complete in order, each over what was written before it began.
         let _task = <super::runtime::SimRuntime as openraft_rt::AsyncRuntime>::spawn(async move {
-            tokio::time::sleep(disk.sync_latency).await;
-            let result = disk.make_durable(upto);
+            let turn = disk.await_turn(ticket).await;
+            let result = turn.and_then(|()| disk.make_durable(upto));
+            if let Ok(mut medium) = disk.readable() {
+                medium.syncs_done += 1;
+            }
             done(result);
         });
     }
@@ -335,5 +558,59 @@ mod tests {
             let left = disk.mount(Duration::ZERO).read_entries(0, 9, 99).unwrap();
             assert_eq!(left.len(), [5, 3, 0][lost]);
         }
+    }
+
+    #[test]
+    fn a_sync_covers_what_was_written_before_it_began_and_no_more() {
+        let disk = SimDisk::new(Deceit::None);
+        let mounted = disk.mount(Duration::ZERO);
+        mounted.write(vec![put(1)]).unwrap();
+        mounted.write(vec![put(2)]).unwrap();
+        // Two syncs over both; a third write comes before the second one is done.
+        mounted.make_durable(2).unwrap();
+        mounted.write(vec![put(3)]).unwrap();
+        mounted.make_durable(2).unwrap();
+        assert_eq!(disk.kill(0), 1);
+    }
+
+    #[test]
+    fn what_decayed_is_put_back_where_it_is_still_there() {
+        let disk = SimDisk::new(Deceit::None);
+        assert!(!disk.decay(3), "nothing is there");
+        let mounted = disk.mount(Duration::ZERO);
+        let record = vec![7; 4];
+        let put = |record: &[u8]| LogChange::PutEntry {
+            index: 1,
+            record: record.to_vec(),
+        };
+        mounted.write(vec![put(&record)]).unwrap();
+        mounted.make_durable(1).unwrap();
+        assert!(disk.decay(3) && disk.is_damaged() && disk.was_damaged());
+        let read = |disk: &MountedDisk| disk.read_entries(1, 2, 99).unwrap()[0].1.clone();
+        assert_eq!(read(&mounted), [15, 7, 7, 7]);
+        disk.restore();
+        assert_eq!((read(&mounted), disk.is_damaged()), (record.clone(), false));
+        // Replaced by another entry meanwhile.
+        assert!(disk.decay(3));
+        mounted.write(vec![put(&[1])]).unwrap();
+        assert!(!disk.is_damaged());
+        disk.restore();
+        assert_eq!(read(&mounted), [1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_disk_says_so_unless_it_deceives() {
+        let honest = SimDisk::new(Deceit::None);
+        let mounted = honest.mount(Duration::ZERO);
+        honest.set_condition(|now| now.failing = true);
+        assert!(mounted.write(vec![put(1)]).is_err() && honest.failed().is_some());
+        let deceitful = SimDisk::new(Deceit::Errors);
+        let mounted = deceitful.mount(Duration::ZERO);
+        deceitful.set_condition(|now| now.failing = true);
+        mounted.write(vec![put(1)]).unwrap();
+        mounted.make_durable(1).unwrap();
+        deceitful.kill(1_000);
+        let left = deceitful.mount(Duration::ZERO).last_entry().unwrap();
+        assert_eq!(left, None);
     }
 }

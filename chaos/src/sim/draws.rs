@@ -38,6 +38,10 @@ pub enum Domain {
     Spares,
     /// An operator's errand.
     Errand,
+    /// A replica's hub of watches.
+    Watch,
+    /// A watcher.
+    Watcher,
 }
 
 /// The draws of one life of one thing. Ids have 32 bits and lives 24; more begin anew.

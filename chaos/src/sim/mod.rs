@@ -29,4 +29,5 @@ pub mod stuck;
 pub mod supervisors;
 pub mod sweep;
 pub mod transport;
+pub mod watchers;
 pub mod world;

@@ -1,5 +1,7 @@
 //! The nemesis: carries out what the plan says, within a budget that lets the cluster recover, so that every failure is a bug.
 
+mod disks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -25,7 +27,9 @@ pub struct Nemesis {
     agents_down: BTreeSet<usize>,
     hosts_down: BTreeSet<usize>,
     hosts_frozen: BTreeSet<usize>,
-    disks_full: BTreeSet<u32>,
+    /// Replicas with a disk that is full, fails or decayed, and those with one that stands still.
+    disks_ill: BTreeSet<u32>,
+    disks_stalled: BTreeSet<u32>,
     frozen: BTreeSet<NodeId>,
     gpus_out: BTreeSet<(usize, GpuUuid)>,
     faults: BTreeMap<&'static str, u64>,
@@ -37,7 +41,7 @@ pub struct Nemesis {
 }
 
 /// What became of an act.
-enum Done {
+pub(super) enum Done {
     /// It was carried out.
     Yes,
     /// It could not be, for this reason.
@@ -53,7 +57,8 @@ impl Nemesis {
             agents_down: BTreeSet::new(),
             hosts_down: BTreeSet::new(),
             hosts_frozen: BTreeSet::new(),
-            disks_full: BTreeSet::new(),
+            disks_ill: BTreeSet::new(),
+            disks_stalled: BTreeSet::new(),
             frozen: BTreeSet::new(),
             gpus_out: BTreeSet::new(),
             faults: BTreeMap::new(),
@@ -103,6 +108,9 @@ impl Nemesis {
                 self.step_replica_clock(world, *replica, *by_ms);
             }
             Deed::FillDisk(id) => return self.fill_disk(world, *id),
+            Deed::FailDisk(id) => return self.fail_disk(world, *id),
+            Deed::StallDisk(id) => return self.stall_disk(world, *id),
+            Deed::RotDisk { replica, at } => return self.rot_disk(world, *replica, *at),
             Deed::RepeatOrder(host) => self.repeat_order(world, *host as usize),
             Deed::AddReplica => return self.bring_replica(world, Errand::Add).await,
             Deed::RemoveReplica(id) => return self.remove_replica(world, *id),
@@ -236,14 +244,6 @@ impl Nemesis {
         self.broke(world, "clock of a replica stepped", what);
     }
 
-    fn fill_disk(&mut self, world: &World, id: u32) -> Done {
-        if !self.disks_full.insert(id) {
-            return Done::Skipped("it is full");
-        }
-        world.replicas.set_disk_full(id, true);
-        self.broke(world, "disk full", format_args!("replica {id}"))
-    }
-
     fn repeat_order(&mut self, world: &World, host: usize) {
         world.hosts[host].repeat_order();
         self.broke(
@@ -342,16 +342,10 @@ impl Nemesis {
         }
     }
 
-    /// Starts what is down; a replica whose disk was full gets space and, because it may have stopped, a new
-    /// start.
+    /// Starts what is down; a replica whose disk was full, failed or decayed gets a good one with what was there and, because
+    /// it may have stopped, a new start.
     async fn start_replicas(&mut self, world: &mut World) {
-        for id in std::mem::take(&mut self.disks_full) {
-            world.replicas.set_disk_full(id, false);
-            if world.replicas.is_up(id) {
-                world.kill_replica(id);
-            }
-            self.repaired(world, "disk freed", format_args!("replica {id}"));
-        }
+        self.repair_disks(world).await;
         for id in 1..=world.replicas_count() {
             if world.replicas.is_up(id) || world.replicas.life(id) == 0 {
                 continue;
@@ -403,10 +397,14 @@ fn exists(world: &World, deed: &Deed) -> bool {
     match deed {
         Deed::KillReplica(id)
         | Deed::FillDisk(id)
+        | Deed::FailDisk(id)
+        | Deed::StallDisk(id)
         | Deed::FreezeReplica(id)
         | Deed::RemoveReplica(id)
         | Deed::ReplaceReplica(id) => has_replica(*id),
-        Deed::StepReplicaClock { replica, .. } => has_replica(*replica),
+        Deed::StepReplicaClock { replica, .. } | Deed::RotDisk { replica, .. } => {
+            has_replica(*replica)
+        }
         Deed::Isolate(place) => has_place(*place),
         Deed::Cut { from, to } => has_place(*from) && has_place(*to),
         Deed::KillAgent(host)

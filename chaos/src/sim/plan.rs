@@ -142,6 +142,17 @@ pub enum Deed {
     },
     /// The disk of a replica is full.
     FillDisk(u32),
+    /// The disk of a replica fails.
+    FailDisk(u32),
+    /// The disk of a replica stands still.
+    StallDisk(u32),
+    /// A bit on the disk of a replica flips.
+    RotDisk {
+        /// Which replica.
+        replica: u32,
+        /// Says which bit of which entry.
+        at: u32,
+    },
     /// An order that a host's agent has had arrives once more.
     RepeatOrder(u32),
     /// A new replica is started and added, and votes once it has caught up.
@@ -158,7 +169,7 @@ pub enum Deed {
     FreezeHost(u32),
     /// All links are repaired.
     HealLinks,
-    /// All replicas that are down start, and full disks get room.
+    /// All replicas that are down start; full disks get room, and others are repaired.
     StartReplicas,
     /// Whatever stands still goes on.
     Thaw,
@@ -252,8 +263,8 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
 }
 
 /// Kinds of deeds by their weights, and those that change replicas.
-const DEEDS: u32 = 35;
-const DEEDS_WITH_SPARES: u32 = 41;
+const DEEDS: u32 = 38;
+const DEEDS_WITH_SPARES: u32 = 44;
 
 fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
     let kinds = if shape.spares > 0 {
@@ -281,9 +292,15 @@ fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
         27..29 => Deed::Thaw,
         29..32 => Deed::StartAgents,
         32 => Deed::HealGpus,
-        33..35 => Deed::StartHosts,
-        35..37 => Deed::AddReplica,
-        37 => Deed::RemoveReplica(shape.draw_replica(random)),
+        33 | 34 => Deed::StartHosts,
+        35 => Deed::FailDisk(shape.draw_replica(random)),
+        36 => Deed::StallDisk(shape.draw_replica(random)),
+        37 => Deed::RotDisk {
+            replica: shape.draw_replica(random),
+            at: random.random(),
+        },
+        38..40 => Deed::AddReplica,
+        40 => Deed::RemoveReplica(shape.draw_replica(random)),
         _ => Deed::ReplaceReplica(shape.draw_replica(random)),
     }
 }

@@ -2,6 +2,7 @@
 
 mod options;
 mod quiet;
+mod watchers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use super::record::{Record, Scene, SceneKind};
 use super::replicas::{DRIFT_PERMILLE_MAX, Replicas, StartError};
 use super::report::{Report, Violation};
 use super::runtime::{NodeId, panic_message, run_world, spawn_on, take_panics};
+use super::watchers::Hubs;
 
 pub use options::WorldOptions;
 
@@ -70,6 +72,7 @@ pub struct World {
     pub network: SimNetwork,
     gateway: Gateway,
     shadows: ShadowServices,
+    hubs: Hubs,
     plan: Plan,
     /// Who watches.
     pub judges: Judges,
@@ -127,6 +130,7 @@ impl World {
             network,
             gateway: Gateway::default(),
             shadows: ShadowServices::default(),
+            hubs: Hubs::default(),
             plan,
             judges,
         };
@@ -168,6 +172,7 @@ impl World {
             return self.report();
         }
         self.hosts.iter().for_each(SimHost::boot);
+        self.start_watchers();
         let users = self.start_users();
         let mut nemesis = Nemesis::new();
         let began = Instant::now();
@@ -304,6 +309,7 @@ impl World {
             seed_of(self.options.seed, Domain::Leader, id, life),
             leader_loop.run(CancellationToken::new()),
         );
+        self.start_hub(id, handle.clone());
         self.start_raft_watch(id, handle.clone());
         self.start_warden(id, handle);
         Ok(())
@@ -327,6 +333,7 @@ impl World {
         }
         self.gateway.close(node);
         self.shadows.close(node);
+        self.hubs.close(node);
         if self.replicas.kill(id) > 0 {
             self.judges
                 .with(|seen| seen.coverage.reached(Situation::WritesLost));
@@ -370,7 +377,7 @@ impl World {
             .collect()
     }
 
-    /// A replica may stop by itself only because its disk is full.
+    /// A replica may stop by itself only because of its disk.
     fn start_warden(&self, id: u32, handle: Handle<State>) {
         let judges = self.judges.clone();
         let machine = self.replicas.nodes[id as usize - 1].clone();
@@ -383,7 +390,9 @@ impl World {
                 judges.with(|seen| seen.coverage.reached(Situation::RemovalNoticed));
             } else if machine.ran_out_of_space() {
                 judges.with(|seen| seen.coverage.reached(Situation::DiskStopped));
-            } else {
+            } else if machine.has_failed() {
+                judges.with(|seen| seen.coverage.reached(Situation::DiskFailed));
+            } else if !machine.was_damaged() {
                 let reason = handle.status().stopped;
                 let stopped = format!("({id}) stopped by itself: {reason:?}");
                 judges.violate(Violation::Replica(stopped));
@@ -436,6 +445,10 @@ impl World {
         if revisions.windows(2).any(|pair| pair[0] != pair[1]) {
             self.judges.violate(Violation::Apart(revisions));
         }
+        self.judges.with(|seen| {
+            let behind = seen.watching.behind().into_iter();
+            seen.violations.extend(behind.map(Violation::Watch));
+        });
     }
 
     fn report(self) -> Report {

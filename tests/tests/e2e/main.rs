@@ -5,6 +5,7 @@ mod agents;
 mod arrays;
 mod bad_input;
 mod chaos;
+mod chaos_target;
 mod clock;
 mod containers;
 mod dev_cluster;

@@ -55,7 +55,8 @@ impl World {
         let rest = Instant::now() + REST_MAX;
         loop {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            if self.is_at_one_revision() || Instant::now() > rest {
+            let is_told = self.judges.with(|seen| seen.watching.behind().is_empty());
+            if (self.is_at_one_revision() && is_told) || Instant::now() > rest {
                 return;
             }
         }
