@@ -174,12 +174,12 @@ impl MountedDisk {
     /// For the log: a replica whose log cannot be written must stop.
     fn log_writable(&self) -> io::Result<MutexGuard<'_, Medium>> {
         let mut medium = self.readable()?;
-        let Some(refusal) = medium.refusal() else {
-            return Ok(medium);
-        };
         if medium.condition.failing {
             medium.failed.get_or_insert_with(Instant::now);
         }
+        let Some(refusal) = medium.refusal() else {
+            return Ok(medium);
+        };
         Err(refusal)
     }
 
