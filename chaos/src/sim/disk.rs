@@ -1,14 +1,19 @@
 //! A simulated disk: what was not synced is lost at a kill, in whole or from some point on. It runs full, fails, stalls, and
 //! what lies on it decays.
 
-use std::collections::BTreeMap;
+mod medium;
+
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use muster_raft_store::disk::{LogChange, LogDisk, MetaKey, SnapshotDisk, SnapshotWrite, Synced};
 use tokio::time::Instant;
 
-use muster_raft_store::disk::{LogChange, LogDisk, MetaKey, SnapshotDisk, SnapshotWrite, Synced};
+use medium::{Medium, lock};
+
+/// How often a sync looks whether its turn has come.
+const STALL_LOOK: Duration = Duration::from_millis(20);
 
 /// The log of one replica's machine; survives the replica's kills.
 #[derive(Clone, Debug)]
@@ -34,7 +39,7 @@ pub enum Deceit {
     Syncs,
     /// The snapshot that was published last is not.
     Snapshots,
-    /// The newest vote is not.
+    /// The newest votes are not.
     Votes,
     /// What a failing disk was given is not, although nobody was told: the replica went on after the error.
     Errors,
@@ -49,88 +54,6 @@ pub struct Condition {
     pub failing: bool,
     /// Syncs do not come to an end.
     pub stalled: bool,
-}
-
-/// Where a bit has flipped: what is there, and what was.
-#[derive(Clone, Debug)]
-enum Damage {
-    /// An entry of the log.
-    Entry {
-        index: u64,
-        bad: Vec<u8>,
-        good: Vec<u8>,
-    },
-    /// A snapshot.
-    Snapshot {
-        name: String,
-        bad: Arc<[u8]>,
-        good: Arc<[u8]>,
-    },
-}
-
-#[derive(Debug, Default)]
-struct Medium {
-    /// What a reader sees: durable and not yet durable alike.
-    visible: Contents,
-    /// What survives a kill for certain.
-    durable: Contents,
-    /// Writes after `durable`, in order; each is atomic.
-    pending: Vec<Vec<LogChange>>,
-    /// Published snapshots (durable) and staged ones (lost at a kill).
-    published: BTreeMap<String, Arc<[u8]>>,
-    staged: BTreeMap<String, Arc<[u8]>>,
-    /// Counts mounts; an older mount can no longer write.
-    mount: u64,
-    deceit: Deceit,
-    condition: Condition,
-    /// Whether a write of this mount failed for want of space.
-    ran_out_of_space: bool,
-    /// When a write or sync of this mount's log failed first, because the disk does.
-    failed: Option<Instant>,
-    /// What decayed and was not replaced since.
-    damage: Option<Damage>,
-    /// Whether anything decayed since the disk was mounted.
-    was_damaged: bool,
-    /// Writes of this mount that were made durable; syncs that were asked for, and that are done.
-    made_durable: usize,
-    syncs_asked: u64,
-    syncs_done: u64,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Contents {
-    entries: BTreeMap<u64, Vec<u8>>,
-    meta: BTreeMap<MetaKey, Vec<u8>>,
-    /// The vote before the newest one.
-    earlier_vote: Option<Vec<u8>>,
-}
-
-impl Contents {
-    fn change(&mut self, change: &LogChange) {
-        match change {
-            LogChange::PutEntry { index, record } => {
-                self.entries.insert(*index, record.clone());
-            }
-            LogChange::RemoveEntries { from, to } => {
-                self.entries
-                    .retain(|index, _| !(*from..*to).contains(index));
-            }
-            LogChange::PutMeta { key, record } => {
-                let before = self.meta.insert(*key, record.clone());
-                if *key == MetaKey::Vote {
-                    self.earlier_vote = before;
-                }
-            }
-        }
-    }
-
-    /// Goes back to the vote before the newest.
-    fn forget_vote(&mut self) {
-        match self.earlier_vote.take() {
-            Some(earlier) => self.meta.insert(MetaKey::Vote, earlier),
-            None => self.meta.remove(&MetaKey::Vote),
-        };
-    }
 }
 
 impl SimDisk {
@@ -180,7 +103,7 @@ impl SimDisk {
             medium.durable.change(change);
         }
         if medium.deceit == Deceit::Votes {
-            medium.durable.forget_vote();
+            medium.durable.forget_votes();
         }
         medium.visible = medium.durable.clone();
         pending.len() - kept
@@ -239,101 +162,6 @@ impl SimDisk {
     }
 }
 
-impl Medium {
-    fn decay(&mut self, at: usize) -> bool {
-        if self.damage.is_some() {
-            return false;
-        }
-        let newest = self.published.last_key_value();
-        let newest = newest.filter(|_| at.is_multiple_of(SNAPSHOTS_AMONG));
-        self.damage = if let Some((name, good)) = newest {
-            let bad = Arc::from(flipped(good, at).as_slice());
-            let (name, good) = (name.clone(), Arc::clone(good));
-            Some(Damage::Snapshot { name, bad, good })
-        } else {
-            let entries = &self.durable.entries;
-            let chosen = entries.iter().nth(at % entries.len().max(1));
-            chosen.map(|(index, good)| Damage::Entry {
-                index: *index,
-                bad: flipped(good, at),
-                good: good.clone(),
-            })
-        };
-        self.replace(true);
-        self.was_damaged |= self.damage.is_some();
-        self.damage.is_some()
-    }
-
-    /// Replaces what is good by what is bad, or the other way round, where it is still there.
-    fn replace(&mut self, by_bad: bool) {
-        match self.damage.clone() {
-            Some(Damage::Entry { index, bad, good }) => {
-                let (old, new) = if by_bad { (good, bad) } else { (bad, good) };
-                for contents in [&mut self.visible, &mut self.durable] {
-                    if let Some(record) = contents.entries.get_mut(&index)
-                        && *record == old
-                    {
-                        record.clone_from(&new);
-                    }
-                }
-            }
-            Some(Damage::Snapshot { name, bad, good }) => {
-                let (old, new) = if by_bad { (good, bad) } else { (bad, good) };
-                if let Some(bytes) = self.published.get_mut(&name)
-                    && *bytes == old
-                {
-                    *bytes = new;
-                }
-            }
-            None => {}
-        }
-    }
-
-    fn is_damaged(&self) -> bool {
-        match &self.damage {
-            Some(Damage::Entry { index, bad, .. }) => self.visible.entries.get(index) == Some(bad),
-            Some(Damage::Snapshot { name, bad, .. }) => {
-                // Only the newest one is read.
-                self.published.last_key_value() == Some((name, bad))
-            }
-            None => false,
-        }
-    }
-
-    fn restore(&mut self) {
-        self.replace(false);
-        self.damage = None;
-    }
-
-    /// What a write comes to on a disk in this condition.
-    fn refusal(&mut self) -> Option<io::Error> {
-        if self.condition.full {
-            self.ran_out_of_space = true;
-            return Some(io::Error::from(io::ErrorKind::StorageFull));
-        }
-        let fails = self.condition.failing && self.deceit != Deceit::Errors;
-        fails.then(|| io::Error::from_raw_os_error(EIO))
-    }
-}
-
-/// Error number of a disk that fails.
-const EIO: i32 = 5;
-/// One decay in so many hits a snapshot, if there is one.
-const SNAPSHOTS_AMONG: usize = 5;
-/// How often a sync looks whether its turn has come.
-const STALL_LOOK: Duration = Duration::from_millis(20);
-
-/// Bytes with one bit flipped.
-fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    let bits = bytes.len() * 8;
-    if bits > 0 {
-        let bit = at % bits;
-        bytes[bit / 8] ^= 1 << (bit % 8);
-    }
-    bytes
-}
-
 impl MountedDisk {
     fn writable(&self) -> io::Result<MutexGuard<'_, Medium>> {
         let mut medium = self.readable()?;
@@ -346,12 +174,12 @@ impl MountedDisk {
     /// For the log: a replica whose log cannot be written must stop.
     fn log_writable(&self) -> io::Result<MutexGuard<'_, Medium>> {
         let mut medium = self.readable()?;
-        let Some(refusal) = medium.refusal() else {
-            return Ok(medium);
-        };
         if medium.condition.failing {
             medium.failed.get_or_insert_with(Instant::now);
         }
+        let Some(refusal) = medium.refusal() else {
+            return Ok(medium);
+        };
         Err(refusal)
     }
 
@@ -527,11 +355,6 @@ impl SnapshotWrite for StagedSnapshot {
             .insert(self.name.clone(), Arc::from(self.bytes.as_slice()));
         Ok(())
     }
-}
-
-// A panic while the lock is held ends the world anyway; what is behind it is plain data.
-fn lock(medium: &Mutex<Medium>) -> MutexGuard<'_, Medium> {
-    medium.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

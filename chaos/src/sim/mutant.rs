@@ -30,7 +30,7 @@ pub enum Mutant {
     WallClockLeases,
     /// Agents give GPUs back that a task holds which cannot be killed.
     FreesHungGpus,
-    /// Replicas forget the newest vote that they gave.
+    /// Replicas forget the newest votes that they gave.
     ForgetsVote,
     /// Replicas go on after a write or sync of their log has failed, as if it had not.
     IgnoresDiskErrors,

@@ -445,10 +445,13 @@ impl World {
         if revisions.windows(2).any(|pair| pair[0] != pair[1]) {
             self.judges.violate(Violation::Apart(revisions));
         }
-        self.judges.with(|seen| {
-            let behind = seen.watching.behind().into_iter();
-            seen.violations.extend(behind.map(Violation::Watch));
-        });
+        // A world that ended early has told nobody everything.
+        if self.judges.content() {
+            self.judges.with(|seen| {
+                let behind = seen.watching.behind().into_iter();
+                seen.violations.extend(behind.map(Violation::Watch));
+            });
+        }
     }
 
     fn report(self) -> Report {
