@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +12,6 @@ use muster_core::command::{GpuDescription, HostRegistration};
 use muster_core::ids::GpuUuid;
 use muster_core::state::DRIVER_LABEL;
 use muster_core::topology::LearntTree;
-use muster_exporter::{Exporter, MetricsServer};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -25,8 +22,7 @@ use crate::driver::{Driver, Executor, Health};
 use crate::error::Error;
 use crate::exec::Execs;
 use crate::gpu::{
-    FaultMemory, GpuBackend, GpuError, GpuMemory, GpuMonitor, GpuSensors, GpuUse, HandOver,
-    HelpedBackend, HelperProgram, SimulatedBackend, Timeline,
+    FaultMemory, GpuBackend, GpuMemory, GpuMonitor, GpuSensors, GpuUse, HandOver, open_gpus,
 };
 use crate::gpu_occupancy::GpuOccupancy;
 use crate::health;
@@ -34,12 +30,12 @@ use crate::identity::{DataDirectory, Machine};
 use crate::inbox::{Outbox, inbox};
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
-use crate::metrics;
+use crate::metrics_page;
 use crate::runner::{self, Hardware, Runner, RunnerConfig, SharedMemoryHost};
 use crate::session::SessionKeeper;
 use crate::task_place;
 use crate::topology::{self, PciAddress, Sysfs};
-use crate::watchdog::{Watchdog, telling};
+use crate::watchdog::Watchdog;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::{CgroupHost, Controller};
@@ -74,11 +70,11 @@ pub async fn run_reloading(
 ) -> Result<(), Error> {
     let config = settings.borrow().clone();
     config.validate()?;
-    // Before anything is measured: what is counted before counts nowhere.
-    let exporter = exporter(config.metrics_listen)?;
     let machine = Machine::inspect().map_err(system("inspecting the machine"))?;
     let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
     let data = take_data(&config, &machine)?;
+    let (stop, clock) = (CancellationToken::new(), LeaseClock::start());
+    metrics_page::serve(config.metrics_listen, &stop).await?;
     let watchdog = Watchdog::of_this_process();
     let gpus = open_gpus(&config.gpus, &name, watchdog.as_ref()).await?;
     let addresses = gpus.pci_addresses();
@@ -87,7 +83,6 @@ pub async fn run_reloading(
     let (memory, sensors) = (gpus.memory(), gpus.sensors());
     let monitor = GpuMonitor::start(gpus, FaultMemory::open(data.gpu_faults(), &machine.boot_id))?;
     let host = registration(&config, &data, machine, (monitor.inventory(), learnt));
-    let (stop, clock) = (CancellationToken::new(), LeaseClock::start());
     let (outbox, incoming) = inbox();
     let engines = watch_engine(&config, &data, &stop).await;
     let (hand_over, uses) = hand_over(&config, memory, outbox.clone());
@@ -126,9 +121,6 @@ pub async fn run_reloading(
         watchdog,
         shutdown: stop.clone(),
     };
-    if let Some((exporter, address)) = exporter {
-        serve_metrics(exporter, address, &stop).await?;
-    }
     let executor = tokio::spawn(executor.run());
     ship(config.log_shipping, name, &data, stop.clone());
     driver.recovered(actions, late).await?;
@@ -141,33 +133,6 @@ pub async fn run_reloading(
     stop.cancel();
     task_place::leave(&data);
     outcome
-}
-
-/// What is measured, and where it is to be served; nothing if it is not.
-fn exporter(address: Option<SocketAddr>) -> Result<Option<(Exporter, SocketAddr)>, Error> {
-    let Some(address) = address else {
-        return Ok(None);
-    };
-    let exporter = muster_exporter::install();
-    let exporter = exporter.map_err(|reason| Error::Metrics { address, reason })?;
-    metrics::describe();
-    Ok(Some((exporter, address)))
-}
-
-/// Serves `/metrics` until `stop`.
-async fn serve_metrics(
-    exporter: Exporter,
-    address: SocketAddr,
-    stop: &CancellationToken,
-) -> Result<(), Error> {
-    let listener = TcpListener::bind(address).await;
-    let listener = listener.map_err(|error| Error::Metrics {
-        address,
-        reason: error.to_string(),
-    })?;
-    let render = Arc::new(move || exporter.render());
-    tokio::spawn(MetricsServer { listener, render }.run(stop.clone()));
-    Ok(())
 }
 
 /// Who waits for the memory of GPUs that go from one task to the next, as long as the settings say; and what is remembered of
@@ -488,54 +453,6 @@ fn supervisor_beside(program: PathBuf) -> PathBuf {
 fn absolute(path: PathBuf) -> Result<PathBuf, Error> {
     path.canonicalize()
         .map_err(system("resolving the checkpoint root"))
-}
-
-async fn open_gpus(
-    config: &GpuConfig,
-    host: &str,
-    watchdog: Option<&Watchdog>,
-) -> Result<Box<dyn GpuBackend>, Error> {
-    match config {
-        // A driver that starts may take a minute: systemd must not take us for frozen.
-        GpuConfig::Nvml | GpuConfig::Auto => match telling(watchdog, open_helped()).await {
-            Ok(backend) => Ok(Box::new(backend)),
-            Err(error @ GpuError::NoDriver(_)) if *config == GpuConfig::Auto => {
-                tracing::info!(%error, "this host offers no GPUs");
-                Ok(no_gpus(host))
-            }
-            Err(error @ GpuError::NoDriver(_)) => Err(error.into()),
-            // The tasks of an earlier agent need this one more than a list of GPUs.
-            Err(error) => {
-                tracing::error!(%error, "the driver lists no GPUs: this host offers none");
-                Ok(no_gpus(host))
-            }
-        },
-        GpuConfig::Simulated {
-            count,
-            model,
-            memory_mib,
-            timeline,
-            pci_addresses,
-        } => {
-            let timeline = match timeline {
-                Some(path) => Timeline::read(path)?,
-                None => Timeline::default(),
-            };
-            let backend = SimulatedBackend::new(host, *count, model, *memory_mib, timeline);
-            Ok(Box::new(backend.with_pci_addresses(pci_addresses)?))
-        }
-        GpuConfig::None => Ok(no_gpus(host)),
-    }
-}
-
-async fn open_helped() -> Result<HelpedBackend, GpuError> {
-    let open = || HelpedBackend::open(HelperProgram::of_this_binary());
-    let opened = tokio::task::spawn_blocking(open).await;
-    opened.unwrap_or_else(|error| Err(GpuError::Told(format!("the opening failed: {error}"))))
-}
-
-fn no_gpus(host: &str) -> Box<dyn GpuBackend> {
-    Box::new(SimulatedBackend::new(host, 0, "", 0, Timeline::default()))
 }
 
 fn system(operation: &'static str) -> impl FnOnce(std::io::Error) -> Error {
