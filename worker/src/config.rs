@@ -213,6 +213,32 @@ impl WorkerConfig {
         }
     }
 
+    fn broken_rule_of_logs(&self) -> Option<(&'static str, &'static str)> {
+        let (limits, shipping) = (&self.log_limits, self.log_shipping.as_ref());
+        let has_room = limits.segment_bytes > 0 && limits.segments_max > 0;
+        let names_a_program = shipping.is_none_or(|shipping| !shipping.command.is_empty());
+        let leaves_time = shipping.is_none_or(|shipping| shipping.timeout_ms > 0);
+        let rules = [
+            (
+                has_room,
+                "log_limits.segments_max",
+                "must leave room for output, as segment_bytes must",
+            ),
+            (
+                names_a_program,
+                "log_shipping.command",
+                "must name a program",
+            ),
+            (
+                leaves_time,
+                "log_shipping.timeout_ms",
+                "must leave the program time",
+            ),
+        ];
+        let broken = rules.into_iter().find(|(holds, _, _)| !holds);
+        broken.map(|(_, field, rule)| (field, rule))
+    }
+
     /// Checks the rules that need nothing but the settings.
     ///
     /// # Errors
@@ -233,19 +259,8 @@ impl WorkerConfig {
         if self.checkpoint_scan_ms == 0 {
             return broken("checkpoint_scan_ms", "must be at least 1");
         }
-        if self.log_limits.segment_bytes == 0 {
-            return broken("log_limits.segment_bytes", "must leave room for output");
-        }
-        if self.log_limits.segments_max == 0 {
-            return broken("log_limits.segments_max", "must leave room for output");
-        }
-        if let Some(shipping) = &self.log_shipping {
-            if shipping.command.is_empty() {
-                return broken("log_shipping.command", "must name a program");
-            }
-            if shipping.timeout_ms == 0 {
-                return broken("log_shipping.timeout_ms", "must leave the program time");
-            }
+        if let Some((field, rule)) = self.broken_rule_of_logs() {
+            return broken(field, rule);
         }
         if self.labels.keys().any(|name| name.starts_with("muster.")) {
             return broken(

@@ -32,6 +32,7 @@ pub mod journal;
 pub mod limits;
 pub mod logs;
 mod metrics;
+mod metrics_page;
 mod run;
 mod runner;
 mod session;

@@ -4,7 +4,6 @@ mod ground;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +12,6 @@ use futures::future::OptionFuture;
 use muster_core::agent::{Agent, Found, Input, JournalRecord};
 use muster_core::command::HostRegistration;
 use muster_core::ids::GpuUuid;
-use muster_exporter::{Exporter, MetricsServer};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +27,7 @@ use crate::identity::{DataDirectory, Machine};
 use crate::inbox::{Outbox, inbox};
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
-use crate::metrics;
+use crate::metrics_page;
 use crate::runner::{self, Hardware, Runner, RunnerConfig, SharedMemoryHost};
 use crate::session::SessionKeeper;
 use crate::task_place;
@@ -70,15 +67,11 @@ pub async fn run_reloading(
 ) -> Result<(), Error> {
     let config = settings.borrow().clone();
     config.validate()?;
-    // Before anything is measured: what is counted before counts nowhere.
-    let exporter = exporter(config.metrics_listen)?;
     let machine = Machine::inspect().map_err(system("inspecting the machine"))?;
     let data = take_data(&config, &machine)?;
-    let ground = Ground::prepare(&config, &data, machine).await?;
     let stop = CancellationToken::new();
-    if let Some((exporter, address)) = exporter {
-        serve_metrics(exporter, address, &stop).await?;
-    }
+    metrics_page::serve(config.metrics_listen, &stop).await?;
+    let ground = Ground::prepare(&config, &data, machine).await?;
     let outcome = match Loops::assemble((config, settings), (&data, ground), &stop).await {
         Ok(loops) => loops.run(shutdown).await,
         Err(error) => Err(error),
@@ -167,33 +160,6 @@ impl Loops {
             _ = executor => Err(Error::Ended("executor")),
         }
     }
-}
-
-/// What is measured, and where it is to be served; nothing if it is not.
-fn exporter(address: Option<SocketAddr>) -> Result<Option<(Exporter, SocketAddr)>, Error> {
-    let Some(address) = address else {
-        return Ok(None);
-    };
-    let exporter = muster_exporter::install();
-    let exporter = exporter.map_err(|reason| Error::Metrics { address, reason })?;
-    metrics::describe();
-    Ok(Some((exporter, address)))
-}
-
-/// Serves `/metrics` until `stop`.
-async fn serve_metrics(
-    exporter: Exporter,
-    address: SocketAddr,
-    stop: &CancellationToken,
-) -> Result<(), Error> {
-    let listener = TcpListener::bind(address).await;
-    let listener = listener.map_err(|error| Error::Metrics {
-        address,
-        reason: error.to_string(),
-    })?;
-    let render = Arc::new(move || exporter.render());
-    tokio::spawn(MetricsServer { listener, render }.run(stop.clone()));
-    Ok(())
 }
 
 /// Who waits for the memory of GPUs that go from one task to the next, as long as the settings say; and what is remembered of

@@ -5,7 +5,7 @@
 pub(crate) mod names;
 mod sample;
 
-use metrics::histogram;
+use metrics::{gauge, histogram};
 
 pub(crate) use sample::{Census, sample};
 
@@ -13,6 +13,8 @@ pub(crate) use sample::{Census, sample};
 /// that nobody reads.
 pub(crate) fn describe() {
     names::describe();
+    gauge!(names::WATCHES).set(0.0);
+    drop(histogram!(names::GANG_START_SECONDS));
     for conclusion in ["suspect", "lost"] {
         for cause in ["silence", "one_way"] {
             drop(histogram!(names::SILENCE_SECONDS, "conclusion" => conclusion, "cause" => cause));

@@ -29,12 +29,14 @@ use crate::metrics;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogShipping {
-    /// Program and arguments. What to ship is in its environment: see `docs/operations.md`.
+    /// Program and arguments. What to ship is in its environment: see `docs/output.md`.
     pub command: Vec<String>,
     /// Milliseconds that one segment may take: then the program is killed, and the segment is tried again.
+    /// 60000 where a command is given.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
     /// Segments of one output of a running task that may wait: beyond, the oldest are removed unshipped.
+    /// 64 where a command is given.
     #[serde(default = "default_segments_max")]
     pub unshipped_segments_max: usize,
 }
