@@ -66,9 +66,6 @@ enum Noun {
     Scheduler(command::scheduler::Scheduler),
     /// Run a worker's agent
     Worker(command::worker::Worker),
-    /// Check settings files of schedulers and workers, print their defaults
-    #[command(subcommand)]
-    Config(command::config::Verb),
     /// Watch a cluster train a model while its parts are killed
     Demo(command::demo::Demo),
     /// Submit the jobs of a trace, faster than they happened
@@ -147,7 +144,6 @@ impl CommandLine {
             Noun::Simulate(simulate) => return simulate.run(options),
             Noun::Completion(completion) => return completion.run(options),
             Noun::Task(verb) => return verb.run(options),
-            Noun::Config(verb) => return verb.run(options),
             Noun::Scenario(verb) => return verb.run(options),
             request => request,
         };
@@ -184,7 +180,6 @@ impl Noun {
             Self::Completion(completion) => completion.run(options),
             Self::Scenario(verb) => verb.run(options),
             Self::Task(verb) => verb.run(options),
-            Self::Config(verb) => verb.run(options),
         }
     }
 }

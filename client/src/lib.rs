@@ -33,7 +33,6 @@ mod pipelines;
 mod retry;
 mod wait;
 mod watch;
-mod watch_position;
 
 pub use client::Client;
 pub use config::ClientConfig;
@@ -44,4 +43,3 @@ pub use jobs::{JobDetail, Submitted};
 pub use logs::{LogUpdate, LogsRequest, TaskLogs};
 pub use pipelines::{PipelineDetail, SubmittedPipeline};
 pub use watch::{Watch, WatchFilter, WatchUpdate};
-pub use watch_position::WatchPosition;

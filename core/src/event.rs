@@ -6,9 +6,7 @@ mod fact;
 mod kind;
 mod note;
 mod of_job;
-mod replica;
 
 pub use fact::Event;
 pub use kind::EventKind;
 pub use note::HealthNote;
-pub use replica::ReplicaChanged;

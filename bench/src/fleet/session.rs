@@ -156,10 +156,9 @@ impl Session {
                 self.counters.refused.fetch_add(1, Ordering::Relaxed);
                 return ControlFlow::Break(());
             }
-            // Nobody asks a simulated worker for output, commands or faults, and its replicas stay.
+            // Nobody asks a simulated worker for output, commands or faults.
             Some(
-                FromLeader::Replicas(_)
-                | FromLeader::LogRequest(_)
+                FromLeader::LogRequest(_)
                 | FromLeader::LogCancel(_)
                 | FromLeader::Exec(_)
                 | FromLeader::InjectFault(_),

@@ -4,7 +4,6 @@ mod replay;
 mod run;
 mod shrink;
 mod sim;
-mod target;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

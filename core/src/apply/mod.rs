@@ -35,7 +35,6 @@ mod placement;
 mod progress;
 mod prune;
 mod queues;
-mod replicas;
 mod retention;
 mod retries;
 mod standing;
@@ -153,7 +152,6 @@ impl Step<'_> {
             | Command::ConfigureQueues { .. }
             | Command::SetTopology { .. }
             | Command::SetJobDefaults { .. } => self.configure(command),
-            Command::RecordReplicas { replicas, .. } => Ok(self.record_replicas(replicas)),
             Command::Claim(claiming) => self.claim(claiming),
             Command::DropClaim {
                 job, unit, reason, ..

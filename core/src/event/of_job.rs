@@ -46,7 +46,6 @@ impl EventKind {
             | Self::BlockPlanned { .. }
             | Self::HealthChanged { .. }
             | Self::JobDefaultsSet { .. }
-            | Self::ReplicaChanged { .. }
             | Self::QueueSet { .. }
             | Self::QueuesConfigured { .. }
             | Self::TopologySet { .. }

@@ -132,8 +132,7 @@ pub fn lemons(leader: LeadershipEpoch, state: &State, now: TimeMs) -> Vec<Comman
     let lemons = state.health.lemons(now, &excludes).into_iter();
     let working = lemons.filter(|(host, _)| {
         let known = state.host(*host);
-        let works = known.is_some_and(|it| it.health == HostHealth::Up && it.accepts_work());
-        works && !state.health.is_refused_lemon(*host, now)
+        known.is_some_and(|known| known.health == HostHealth::Up && known.accepts_work())
     });
     working
         .take(LEMONS_PER_LOOK_MAX)

@@ -213,7 +213,6 @@ impl From<&Order> for v1::HealthOrder {
             action: order.action.to_wire(),
             since_ms: order.since.0,
             rule: order.rule.clone(),
-            is_thorough: order.is_thorough,
         }
     }
 }
@@ -227,7 +226,6 @@ impl TryFrom<v1::HealthOrder> for Order {
             action: Twin::from_wire("action", wire.action)?,
             since: TimeMs(wire.since_ms),
             rule: wire.rule,
-            is_thorough: wire.is_thorough,
         })
     }
 }

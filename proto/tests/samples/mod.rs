@@ -30,7 +30,6 @@ pub(crate) mod learnt;
 pub(crate) mod lives;
 pub(crate) mod members;
 pub(crate) mod moves;
-pub(crate) mod replicas;
 pub(crate) mod retries;
 pub(crate) mod silence;
 pub(crate) mod state;
@@ -237,7 +236,6 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(health::commands());
     commands.extend(retries::commands());
     commands.push(silence::command());
-    commands.push(replicas::command());
     commands
 }
 

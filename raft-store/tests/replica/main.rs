@@ -5,7 +5,6 @@ mod cluster;
 mod damaged_log;
 mod full_disk;
 mod group;
-mod membership;
 mod observer;
 mod partitions;
 mod refusals;

@@ -121,7 +121,6 @@ impl Changes {
             | EventKind::JobCancelRequested { .. }
             | EventKind::JobPruned { .. }
             | EventKind::JobDefaultsSet { .. }
-            | EventKind::ReplicaChanged { .. }
             | EventKind::TaskStarted { .. }
             | EventKind::HostHealthChanged { .. }
             | EventKind::GpuHealthChanged { .. }

@@ -26,7 +26,6 @@ mod peer_pool;
 mod pipelines;
 mod progress;
 mod read;
-mod replicas;
 mod replies;
 mod standings;
 mod watch;

@@ -27,7 +27,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::exec::Execs;
 use crate::gpu::{GpuMonitor, GpuNews, GpuUse, HealthChange};
@@ -35,6 +34,7 @@ use crate::gpu_occupancy::GpuOccupancy;
 use crate::health::Sample;
 use crate::inbox::Incoming;
 use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
+use crate::logs::LogRetention;
 use crate::metrics;
 use crate::runner::Runner;
 use crate::session::Session;
@@ -69,8 +69,7 @@ pub(crate) struct Driver {
     pub(crate) newest: watch::Sender<LeadershipEpoch>,
     pub(crate) logs: std::path::PathBuf,
     /// What is kept of ended attempts' logs.
-    /// The newest settings, for options that reload.
-    pub(crate) settings: watch::Receiver<WorkerConfig>,
+    pub(crate) retention: LogRetention,
     /// Whether logs are shipped, and may have to wait for it.
     pub(crate) ships: bool,
     pub(crate) tasks: std::path::PathBuf,
@@ -213,9 +212,6 @@ impl Driver {
                     task.is_some_and(|task| task.assignment.epoch == id.epoch && task.is_alive())
                 });
             }
-            LeaderKind::Replicas(_) => {
-                // The session keeps who they are.
-            }
             LeaderKind::Welcome(_) | LeaderKind::Rejected(_) => {
                 tracing::warn!("the leader greets in the middle of a session");
                 open.session.closed.cancel();
@@ -316,9 +312,7 @@ impl Driver {
             let TaskAssignment { key, gpus, .. } = &*task.assignment;
             gpus.iter().map(|gpu| (*gpu, key.job))
         });
-        let holders = holders.collect();
-        self.uses.held_by(&holders);
-        self.gpu_occupancy.show(&faulted, &holders);
+        self.gpu_occupancy.show(&faulted, &holders.collect());
         metrics::levels(running().count(), faulted.len(), remaining);
         Ok(())
     }
@@ -397,8 +391,7 @@ impl Driver {
             .values()
             .map(|task| RunId::of(&task.assignment))
             .collect();
-        let retention = self.settings.borrow().log_retention;
-        let (logs, ships) = (self.logs.clone(), self.ships);
+        let (logs, retention, ships) = (self.logs.clone(), self.retention, self.ships);
         tokio::task::spawn_blocking(move || {
             match crate::logs::forget_old(&logs, &live, &retention, ships, wall_clock()) {
                 Ok(removed) => metrics::logs_removed(removed),

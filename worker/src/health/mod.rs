@@ -25,7 +25,6 @@ mod judge;
 mod kernel_log;
 mod mounts;
 mod notes;
-mod peers;
 mod processes;
 mod program;
 pub(crate) mod rates;

@@ -12,7 +12,7 @@ use crate::run::truth::Truth;
 /// Reason of a refusal of a job that is not there.
 const UNKNOWN_JOB: &str = "UNKNOWN_JOB";
 
-pub(in crate::run) fn judge(operations: &[Operation], truth: &Truth) -> Vec<Violation> {
+pub(super) fn judge(operations: &[Operation], truth: &Truth) -> Vec<Violation> {
     let mut acknowledged = Acknowledged::default();
     for operation in operations {
         match (operation.call, operation.answer()) {
@@ -42,7 +42,7 @@ pub(in crate::run) fn judge(operations: &[Operation], truth: &Truth) -> Vec<Viol
 }
 
 /// Submissions of which every call was refused: where one was answered, or may still be, the request took effect or will.
-pub(in crate::run) fn refused(operations: &[Operation]) -> BTreeSet<RequestId> {
+fn refused(operations: &[Operation]) -> BTreeSet<RequestId> {
     let (mut refused, mut open) = (BTreeSet::new(), BTreeSet::new());
     for operation in operations {
         if let Call::Submit(request) = operation.call {
@@ -56,7 +56,7 @@ pub(in crate::run) fn refused(operations: &[Operation]) -> BTreeSet<RequestId> {
 }
 
 /// Jobs that somebody asked for after they had been acknowledged, and that were said not to be there.
-pub(in crate::run) fn unseen(operations: &[Operation]) -> Vec<String> {
+fn unseen(operations: &[Operation]) -> Vec<String> {
     let mut known: BTreeMap<JobId, u64> = BTreeMap::new();
     for operation in operations {
         if let (Call::Submit(_), Some(answer)) = (operation.call, operation.answer()) {

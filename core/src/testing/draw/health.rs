@@ -32,7 +32,7 @@ const GPU_RULES: [&str; 8] = [
     "foreign_proc",
     "hw_slowdown",
     "power_unreadable",
-    "clock_low",
+    "straggler",
 ];
 
 impl Draw<'_> {

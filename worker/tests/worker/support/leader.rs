@@ -196,7 +196,6 @@ impl Inner {
                     host_id: HOST.get(),
                     leadership_epoch: self.epoch,
                     timings: Some(self.timings.into()),
-                    replica_addresses: Vec::new(),
                 }));
                 self.send_desired();
             }
