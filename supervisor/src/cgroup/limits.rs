@@ -254,7 +254,9 @@ mod tests {
         for file in files {
             fs::write(cgroup.join(file), "").unwrap();
         }
-        all_limits().set(&Cgroups::at(&[cgroup.clone()])).unwrap();
+        all_limits()
+            .set(&Cgroups::at(std::slice::from_ref(&cgroup)))
+            .unwrap();
         let read = |file: &&str| fs::read_to_string(cgroup.join(file)).unwrap();
         files.iter().map(read).collect()
     }
