@@ -219,15 +219,11 @@ impl Runner {
                 spec.checkpoint_directory_is_new =
                     spec.assignment.rank.world_size <= 1 && folders.give(&folder);
                 let parts = (&*server, &scratch);
-                match launch::launch(&config, parts, &supervisors, &spec) {
-                    Ok(launched) => Ok((launched, Box::new(spec))),
-                    Err(error) => {
-                        if spec.checkpoint_directory_is_new {
-                            folders.take_back(&folder);
-                        }
-                        Err(error)
-                    }
+                let launched = launch::launch(&config, parts, &supervisors, &spec);
+                if launched.is_err() && spec.checkpoint_directory_is_new {
+                    folders.take_back(&folder);
                 }
+                launched.map(|launched| (launched, Box::new(spec)))
             });
             let launched = launched.await;
             drop(turn);
