@@ -7,8 +7,8 @@ use crate::health::guard_rails::GroupKind;
 
 /// The rule about clocks that are far from the leader's.
 pub(super) const CLOCK_SKEW: &str = "clock_skew";
-/// Hosts of a cluster in which most can be told from few.
-const HOSTS_MIN: u32 = 3;
+/// Hosts of a cluster in which most can be told from few: two that are both far from the leader outvote it, one does not.
+const HOSTS_MIN: u32 = 2;
 
 impl Book {
     /// Whether more than half of all hosts say that their clock is far from the leader's: then theirs are right.
