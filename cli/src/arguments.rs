@@ -66,6 +66,9 @@ enum Noun {
     Scheduler(command::scheduler::Scheduler),
     /// Run a worker's agent
     Worker(command::worker::Worker),
+    /// Check settings files of schedulers and workers, print their defaults
+    #[command(subcommand)]
+    Config(command::config::Verb),
     /// Watch a cluster train a model while its parts are killed
     Demo(command::demo::Demo),
     /// Submit the jobs of a trace, faster than they happened
@@ -144,6 +147,7 @@ impl CommandLine {
             Noun::Simulate(simulate) => return simulate.run(options),
             Noun::Completion(completion) => return completion.run(options),
             Noun::Task(verb) => return verb.run(options),
+            Noun::Config(verb) => return verb.run(options),
             Noun::Scenario(verb) => return verb.run(options),
             request => request,
         };
@@ -180,6 +184,7 @@ impl Noun {
             Self::Completion(completion) => completion.run(options),
             Self::Scenario(verb) => verb.run(options),
             Self::Task(verb) => verb.run(options),
+            Self::Config(verb) => verb.run(options),
         }
     }
 }

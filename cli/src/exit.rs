@@ -15,6 +15,8 @@ pub(crate) enum Exit {
     JobFailed,
     /// The awaited job was cancelled.
     JobCancelled,
+    /// The replica that it ran was removed from its group, for ever: there is no sense in starting it again.
+    Removed,
     /// The command line or a file is not valid.
     Usage,
     /// The time was over.
@@ -32,6 +34,7 @@ impl Exit {
             Self::NotPlaced => 2,
             Self::JobFailed => 3,
             Self::JobCancelled => 4,
+            Self::Removed => 5,
             Self::Usage => 64,
             Self::TimedOut => 124,
             Self::Passed(code) => code,

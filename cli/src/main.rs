@@ -15,11 +15,14 @@ mod logging;
 mod output;
 mod parse;
 mod service;
+mod settings;
 mod strict_yaml;
 mod view;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+
+use muster_settings::LogFormat;
 
 fn main() -> ExitCode {
     // `muster supervise DIRECTORY`: for workers without `muster-supervise` beside them, hidden from people.
@@ -28,7 +31,7 @@ fn main() -> ExitCode {
         return code;
     }
     // `muster ask-gpus`: for workers, whose GPUs' driver may hang, hidden from people too.
-    let log = || logging::start(logging::LogFormat::Json).map_err(|failure| failure.text());
+    let log = || logging::start(LogFormat::Json).map_err(|failure| failure.text());
     if let Some(code) = muster_worker::gpu::helper::run(&words, log) {
         return code;
     }

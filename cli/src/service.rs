@@ -1,33 +1,45 @@
-//! Running a scheduler or a worker: settings from a file, signals, and the way out.
+//! Running a scheduler or a worker: settings, signals, and the way out.
+
+mod reload;
 
 use std::future::Future;
 use std::io;
 use std::num::NonZero;
-use std::path::Path;
 
-use serde::de::DeserializeOwned;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
+use self::reload::Reloader;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::strict_yaml::parse_config;
+use crate::logging;
+use crate::settings::{Service, Source};
 
 /// What a service does at once is answer calls: decisions and applies are one thread's work each. More threads
 /// than this only wake each other.
 const RUNTIME_THREADS_MAX: usize = 8;
 
-/// Reads a settings file (YAML, or JSON by its extension); the defaults if none is given.
-pub(crate) fn read_settings<Settings: DeserializeOwned + Default>(
-    file: Option<&Path>,
-) -> Result<Settings, Failure> {
-    let Some(file) = file else {
-        return Ok(Settings::default());
-    };
-    let name = file.display().to_string();
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::usage(format!("cannot read {name}: {error}")))?;
-    parse_config(&name, &text).map_err(|error| Failure::usage(error.to_string()))
+/// As [`run`], for a service with settings: they are read now, and anew at every SIGHUP. Logging is started as they say.
+pub(crate) fn run_with_settings<S: Service, Running, Error>(
+    source: Source<S>,
+    start: impl FnOnce(watch::Receiver<S>, Shutdown) -> Running,
+) -> Result<Exit, Failure>
+where
+    Running: Future<Output = Result<(), Error>>,
+    Error: std::error::Error,
+{
+    let loaded = source.load()?;
+    let log = logging::start_as(loaded.settings.logging())?;
+    run(|shutdown| {
+        let (reloader, settings) = Reloader::new(source, loaded, log);
+        let service = start(settings, shutdown);
+        async move {
+            tokio::select! {
+                result = service => result,
+                never = reloader.run() => match never {},
+            }
+        }
+    })
 }
 
 /// Runs a service until it ends by itself or is told to: the first SIGTERM or SIGINT asks it to stop

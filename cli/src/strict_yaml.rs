@@ -53,36 +53,6 @@ pub(crate) fn parse_one<T: DeserializeOwned>(file: &str, text: &str) -> Result<T
     parse_document(file, text, 0)
 }
 
-/// Reads a settings file: JSON if it is named so, else YAML.
-///
-/// JSON has its own parser here because maps by number need their keys as texts there.
-pub(crate) fn parse_config<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, FileError> {
-    if !file.ends_with(".json") {
-        return parse_one(file, text);
-    }
-    let mut source = serde_json::Deserializer::from_str(text);
-    let value = serde_path_to_error::deserialize(&mut source).map_err(|error| {
-        let field = known_path(error.path());
-        json_error(file, field, error.inner())
-    })?;
-    source
-        .end()
-        .map_err(|error| json_error(file, String::new(), &error))?;
-    Ok(value)
-}
-
-fn json_error(file: &str, field: String, error: &serde_json::Error) -> FileError {
-    let (line, column) = (error.line() as u64, error.column() as u64);
-    let text = error.to_string();
-    let place = format!(" at line {line} column {column}");
-    FileError {
-        file: file.to_owned(),
-        position: Some((line, column)),
-        field,
-        message: text.strip_suffix(&place).unwrap_or(&text).to_owned(),
-    }
-}
-
 /// Reads all documents of a file (YAML separates them by `---`); at least one.
 pub(crate) fn parse_all<'a, T: DeserializeOwned>(
     file: &str,

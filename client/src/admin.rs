@@ -195,6 +195,27 @@ impl Client {
         Ok(ReplicaId(answer.to_replica_id))
     }
 
+    /// Changes which replicas there are, in one step; a repetition changes nothing. `force`: also where fewer than three voters
+    /// are left.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `REFUSED`, `NOT_LEVEL` (the replica must catch up first), `CHANGE_UNDER_WAY`.
+    pub async fn change_replicas(
+        &self,
+        change: v1::change_replicas_request::Change,
+        force: bool,
+    ) -> Result<v1::ChangeReplicasResponse, ClientError> {
+        let request = v1::ChangeReplicasRequest {
+            change: Some(change),
+            force,
+        };
+        self.call(self.operation("change the replicas"), |channel| {
+            let request = request.clone();
+            async move { admin(channel).change_replicas(request).await }
+        })
+        .await
+    }
+
     /// Makes the replica that answers write a snapshot; tells which, and at what revision.
     ///
     /// # Errors

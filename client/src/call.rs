@@ -85,9 +85,11 @@ impl Client {
             };
             match self.try_at(&address, &tries, &send).await {
                 Outcome::Answered(answer) => {
-                    if !tries.failures.is_empty() {
+                    let was_in_trouble = !tries.failures.is_empty();
+                    if was_in_trouble {
                         self.members().prefer(&address);
                     }
+                    self.keep_up(was_in_trouble);
                     return Ok((answer, address));
                 }
                 outcome => tries.note(self, address, outcome)?,

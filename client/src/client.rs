@@ -71,6 +71,19 @@ impl Client {
         Ok(())
     }
 
+    /// Learns the replicas again in the background, if that is due: in a cluster that lives long all may be replaced.
+    pub(crate) fn keep_up(&self, was_in_trouble: bool) {
+        if !self.config().discover || !self.members().should_learn(was_in_trouble) {
+            return;
+        }
+        let client = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = client.discover().await {
+                tracing::debug!(%error, "the replicas could not be learnt again");
+            }
+        });
+    }
+
     /// The addresses that are known.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {

@@ -33,6 +33,7 @@ mod pipelines;
 mod retry;
 mod wait;
 mod watch;
+mod watch_position;
 
 pub use client::Client;
 pub use config::ClientConfig;
@@ -43,3 +44,4 @@ pub use jobs::{JobDetail, Submitted};
 pub use logs::{LogUpdate, LogsRequest, TaskLogs};
 pub use pipelines::{PipelineDetail, SubmittedPipeline};
 pub use watch::{Watch, WatchFilter, WatchUpdate};
+pub use watch_position::WatchPosition;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::config::ClientConfig;
@@ -12,6 +13,10 @@ use crate::error::ClientError;
 /// Silence on a connection after which the peer is asked for a sign of life: a replica that hangs while
 /// it serves a watch is noticed after twice this.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// How often a client that is used learns which replicas there are: all that it began with may be replaced one day.
+const LEARN_EVERY: Duration = Duration::from_secs(30);
+/// The same while some of them do not answer.
+const LEARN_IN_TROUBLE_EVERY: Duration = Duration::from_secs(1);
 
 /// The known replicas. Shared by all clones of a client.
 #[derive(Debug)]
@@ -26,6 +31,8 @@ struct Known {
     channels: BTreeMap<String, Channel>,
     leader: Option<String>,
     ever_connected: bool,
+    /// When the replicas were last asked who they all are.
+    learnt_at: Option<Instant>,
 }
 
 impl Members {
@@ -37,7 +44,10 @@ impl Members {
                 rule: "must name at least one replica as host:port".to_owned(),
             });
         }
-        let mut known = Known::default();
+        let mut known = Known {
+            learnt_at: Some(Instant::now()),
+            ..Known::default()
+        };
         for address in &config.addresses {
             endpoint(address, config.connect_deadline)?;
             known.add(address);
@@ -111,12 +121,32 @@ impl Members {
         }
     }
 
-    /// Adds replicas that were learnt.
+    /// Adds replicas that were learnt to be all that there are. Others are tried after them from now on: they may be gone.
     pub(crate) fn learn<'a>(&self, addresses: impl IntoIterator<Item = &'a str>) {
         let mut known = self.lock();
-        for address in addresses {
+        let all: Vec<&str> = addresses.into_iter().collect();
+        for address in &all {
             known.add(address);
         }
+        known
+            .addresses
+            .sort_by_key(|address| !all.contains(&&**address));
+    }
+
+    /// Whether it is time to learn again which replicas there are: sooner if one that was tried was of no use. Who is told so
+    /// does it: nobody else is told for a while.
+    pub(crate) fn should_learn(&self, was_in_trouble: bool) -> bool {
+        let pause = if was_in_trouble {
+            LEARN_IN_TROUBLE_EVERY
+        } else {
+            LEARN_EVERY
+        };
+        let mut known = self.lock();
+        let is_due = known.learnt_at.is_none_or(|at| at.elapsed() >= pause);
+        if is_due {
+            known.learnt_at = Some(Instant::now());
+        }
+        is_due
     }
 
     /// Whether any replica ever accepted a connection.
@@ -172,6 +202,21 @@ fn parse(address: &str, connect_deadline: Duration) -> Result<Endpoint, tonic::t
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_are_no_replicas_any_more_are_tried_last() {
+        let config = ClientConfig::new(["a:1", "b:1", "c:1"]);
+        let members = Members::new(&config).unwrap();
+        members.learn(["b:1", "c:1", "d:1"]);
+        assert_eq!(members.addresses(), ["b:1", "c:1", "d:1", "a:1"]);
+        assert!(!members.should_learn(true));
+        tokio::time::advance(LEARN_IN_TROUBLE_EVERY).await;
+        assert!(!members.should_learn(false));
+        assert!(members.should_learn(true));
+        assert!(!members.should_learn(true));
+        tokio::time::advance(LEARN_EVERY).await;
+        assert!(members.should_learn(false));
+    }
 
     #[test]
     fn whoever_answered_last_is_tried_first_and_the_leader_before() {

@@ -10,6 +10,7 @@ use crate::call::Operation;
 use crate::client::{Client, watching};
 use crate::error::{ClientError, Refusal};
 use crate::retry::{Verdict, judge};
+use crate::watch_position::WatchPosition;
 
 const OPERATION: &str = "watch events";
 
@@ -64,8 +65,8 @@ pub enum WatchUpdate {
 pub struct Watch {
     client: Client,
     filter: WatchFilter,
-    /// Everything up to this revision has been delivered; before the first message the caller's start.
-    position: Option<Revision>,
+    /// What has been delivered; before the first message the caller's start.
+    position: WatchPosition,
     stream: Option<Streaming<v1::WatchResponse>>,
     /// The replica that serves the stream.
     replica: String,
@@ -82,7 +83,7 @@ impl Client {
         Watch {
             client: self.clone(),
             filter,
-            position: from_revision,
+            position: WatchPosition::after(from_revision),
             stream: None,
             replica: String::new(),
             cut: None,
@@ -94,7 +95,7 @@ impl Watch {
     /// The revision to give to [`Client::watch`] in order to go on from here.
     #[must_use]
     pub fn position(&self) -> Option<Revision> {
-        self.position
+        self.position.revision()
     }
 
     /// The next update. Waits as long as it takes; safe to drop and call again.
@@ -136,7 +137,7 @@ impl Watch {
     /// Opens the stream at some replica; tells if that resumes an earlier one.
     async fn open(&mut self) -> Result<Option<WatchUpdate>, ClientError> {
         let request = v1::WatchRequest {
-            from_revision: self.position.map(Revision::get),
+            from_revision: self.position.revision().map(Revision::get),
             job_ids: self.filter.jobs.iter().map(|job| job.get()).collect(),
             kinds: self
                 .filter
@@ -162,16 +163,15 @@ impl Watch {
 
     /// Takes in a message; nothing to tell if it was delivered before.
     fn take(&mut self, response: v1::WatchResponse) -> Option<WatchUpdate> {
+        self.client.keep_up(false);
         let revision = Revision(response.revision);
-        let known = self.position.is_some_and(|position| revision <= position);
         if response.events.is_empty() {
-            self.position = self.position.max(Some(revision));
+            self.position.bookmark(revision);
             return Some(WatchUpdate::Bookmark { revision });
         }
-        if known {
+        if !self.position.deliver(revision) {
             return None;
         }
-        self.position = Some(revision);
         Some(WatchUpdate::Events {
             revision,
             time: TimeMs(response.time_ms),
@@ -180,7 +180,7 @@ impl Watch {
     }
 
     fn cut(&mut self, cause: String) {
-        tracing::debug!(replica = %self.replica, %cause, position = ?self.position, "a watch was cut off");
+        tracing::debug!(replica = %self.replica, %cause, position = ?self.position.revision(), "a watch was cut off");
         self.stream = None;
         self.cut = Some(cause);
     }
@@ -216,7 +216,7 @@ impl Watch {
         let compacted = error.refusal().and_then(compacted);
         match compacted {
             Some(compacted) => ClientError::Compacted {
-                asked: self.position.unwrap_or_default(),
+                asked: self.position.revision().unwrap_or_default(),
                 compacted,
             },
             None => error,

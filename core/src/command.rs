@@ -11,6 +11,7 @@ mod exit;
 mod health;
 mod member;
 mod placement;
+mod replicas;
 mod stop;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub use crate::command::exit::{
 pub use crate::command::health::HealthCommand;
 pub use crate::command::member::MemberSwap;
 pub use crate::command::placement::{Placement, Standing, TaskPlacement};
+pub use crate::command::replicas::{ReplicaRecord, ReplicaStanding};
 pub use crate::command::stop::{StopCause, StopReason};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
@@ -268,6 +270,13 @@ pub enum Command {
         /// What counts from now on.
         defaults: JobDefaults,
     },
+    /// Writes down which replicas there are. Since command format 4.
+    RecordReplicas {
+        /// The leader that found others written down.
+        leader: LeadershipEpoch,
+        /// All replicas, voters and learners, ascending by id.
+        replicas: Vec<ReplicaRecord>,
+    },
     /// What is found, decided, repaired and configured about health. Since command format 4.
     Health(HealthCommand),
     /// Forgets what has outlived its keeping (answers, finished jobs), a bounded number at a time.
@@ -293,6 +302,7 @@ impl Command {
             | Self::DropClaim { leader, .. }
             | Self::SetStanding { leader, .. }
             | Self::SetJobDefaults { leader, .. }
+            | Self::RecordReplicas { leader, .. }
             | Self::Prune { leader } => Some(*leader),
             Self::Health(command) => command.leader(),
             Self::Place(placement) => Some(placement.leader),

@@ -6,7 +6,9 @@ mod fact;
 mod kind;
 mod note;
 mod of_job;
+mod replica;
 
 pub use fact::Event;
 pub use kind::EventKind;
 pub use note::HealthNote;
+pub use replica::ReplicaChanged;

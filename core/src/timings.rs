@@ -6,12 +6,13 @@
 //! worker that fences itself `F` after the send of its last acknowledged beat is done before the
 //! leader's `L` is over if `F <= L (1 - rho) / (1 + rho) - K`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
 
 /// Periods of the heartbeat protocol, in milliseconds; the same on all replicas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Timings {
     /// Between two beats of a worker.
     pub beat_ms: u64,

@@ -11,6 +11,7 @@ mod error;
 mod health;
 mod members;
 mod pipeline;
+mod replicas;
 mod state;
 
 pub use command::{COMMAND_FORMAT, decode_command, encode_command, format_of};

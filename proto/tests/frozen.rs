@@ -99,6 +99,7 @@ fn a_state_keeps_its_bytes() {
             samples::retries::state_with_culprits(),
         ),
         ("state_with_causes", samples::causes::state()),
+        ("state_with_replicas", samples::replicas::state()),
     ];
     for (name, state) in states {
         let bytes = written(&state);
@@ -112,6 +113,7 @@ fn a_state_keeps_its_bytes() {
             "{name}"
         );
         assert_eq!(read.index, state.index, "{name}");
+        assert_eq!(read.replicas, state.replicas, "{name}");
         assert!(read.events.iter().eq(state.events.iter()), "{name}");
         assert_eq!(to_hex(&bytes), to_hex(&kept), "{name}");
     }
@@ -153,6 +155,7 @@ fn what_the_first_version_says_is_written_in_it() {
         "swap_member",
         "stop_attempt_not_swapped",
         "set_host_health_one_way",
+        "record_replicas",
     ] {
         assert_eq!(frozen_version(name), 4, "{name}");
     }
@@ -162,6 +165,7 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(written(&samples::suspension::state_with_halts())[8], 4);
     assert_eq!(written(&samples::members::state())[8], 4);
     assert_eq!(written(&samples::silence::state())[8], 4);
+    assert_eq!(written(&samples::replicas::state())[8], 4);
     assert_eq!(command_format_shown(&samples::barrier::state()), 4);
     assert_eq!(command_format_shown(&samples::state::state()), 1);
     assert_eq!(written(&samples::retries::state())[8], 4);
@@ -203,11 +207,12 @@ fn kind_of(command: &Command) -> u32 {
         Command::ResumeJob { .. } => 25,
         Command::SwapMember(_) => 26,
         Command::Health(_) => 27,
+        Command::RecordReplicas { .. } => 28,
     }
 }
 
 /// Kinds of commands.
-const COMMAND_KINDS: u32 = 28;
+const COMMAND_KINDS: u32 = 29;
 
 /// Kinds of events have numbers below this; some numbers are kept for kinds to come.
 const EVENT_KINDS_END: i32 = 1_000;

@@ -1,34 +1,28 @@
 //! The running replica behind a face without openraft's and the runtime's types.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::BoxStream;
-use muster_proto::raft::v1::{HelloResponse, PeerRequest, PeerResponse};
+use muster_proto::raft::v1::{PeerRequest, PeerResponse};
 use openraft::async_runtime::watch::WatchReceiver as _;
-use openraft::errors::{
-    ClientWriteError, ForwardToLeader, InitializeError, LinearizableReadError, RaftError,
-};
+use openraft::errors::{ForwardToLeader, LinearizableReadError, RaftError};
 use openraft::raft::linearizable_read::{Linearizer, ReadLogId};
-use openraft::{ChangeMembers, Instant as _, Raft, RaftMetrics, ReadPolicy};
-
+use openraft::{Instant as _, Raft, RaftMetrics, ReadPolicy};
 use tokio::sync::watch;
 
 use crate::applier::Applier;
-use crate::batcher::to_peer;
 use crate::codec::convert;
 use crate::config::Config;
 use crate::error::{MembershipError, ReadError};
+use crate::member_change::{ChangePlan, Force, MemberChange};
 use crate::network::{Network, Server, Standing};
 use crate::peer::Peer;
 use crate::sim::Runtime;
 use crate::state_machine::StateMachine;
 use crate::status::{FollowerStatus, Status};
 use crate::types::{LogId, Node, Types};
-
-/// Pause between two attempts to reach a member that should be starting.
-const HELLO_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a handle needs of the replica.
 pub(crate) trait Engine: Send + Sync {
@@ -43,6 +37,12 @@ pub(crate) trait Engine: Send + Sync {
     fn add_learner(&self, peer: Peer) -> BoxFuture<'_, Result<(), MembershipError>>;
     fn change_members(&self, voters: BTreeSet<u64>) -> BoxFuture<'_, Result<(), MembershipError>>;
     fn remove_member(&self, id: u64) -> BoxFuture<'_, Result<(), MembershipError>>;
+    fn finish_change(&self) -> BoxFuture<'_, Result<(), MembershipError>>;
+    fn plan_change(
+        &self,
+        change: &MemberChange,
+        force: Force,
+    ) -> Result<ChangePlan, MembershipError>;
     fn transfer_leader(&self, to: u64) -> BoxFuture<'_, Result<(), MembershipError>>;
     fn successor(&self) -> Option<u64>;
     fn trigger_snapshot(&self) -> BoxFuture<'_, Result<(), MembershipError>>;
@@ -122,155 +122,6 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             Err(_) => Err(ReadError::Stopped),
         }
     }
-
-    /// Learns which incarnation a member is.
-    async fn admit(&self, peer: &Peer) -> Result<Node, MembershipError> {
-        let incarnation = if peer.id == self.config.replica_id {
-            self.network.identity.incarnation
-        } else {
-            self.meet(peer).await?.incarnation
-        };
-        Ok(Node {
-            address: peer.address.clone(),
-            incarnation,
-        })
-    }
-
-    /// Asks a member who it is; members may still be starting.
-    async fn meet(&self, peer: &Peer) -> Result<HelloResponse, MembershipError> {
-        let stranger = Node {
-            address: peer.address.clone(),
-            incarnation: 0,
-        };
-        let client = self.network.client(peer.id, &stranger);
-        let deadline = <R::Instant as openraft::Instant>::now() + self.patience();
-        loop {
-            match client.hello().await {
-                Ok(answer) => return Ok(answer),
-                Err(error) if R::Instant::now() >= deadline => {
-                    return Err(MembershipError::Unreachable {
-                        peer: peer.clone(),
-                        detail: error.to_string(),
-                    });
-                }
-                Err(_) => R::sleep(HELLO_PAUSE).await,
-            }
-        }
-    }
-
-    /// Asks the members of a new group who they are, and refuses unless every other one belongs to
-    /// none: where some replicas have lost their data, the empty ones would outvote those that
-    /// still hold the log.
-    async fn meet_strangers(
-        &self,
-        members: &[Peer],
-    ) -> Result<BTreeMap<u64, Node>, MembershipError> {
-        let (this, others): (Vec<_>, Vec<_>) = members
-            .iter()
-            .partition(|peer| peer.id == self.config.replica_id);
-        let asked = others
-            .into_iter()
-            .map(|peer| async move { (peer, self.meet(peer).await) });
-        let answers = futures::future::join_all(asked).await;
-        // One member of a group decides, whoever else is silent.
-        for (peer, answer) in &answers {
-            if matches!(answer, Ok(answer) if answer.belongs_to_group == Some(true)) {
-                return Err(MembershipError::PeerHasGroup {
-                    peer: (*peer).clone(),
-                });
-            }
-        }
-        let mut nodes = BTreeMap::new();
-        for peer in this {
-            nodes.insert(peer.id, self.admit(peer).await?);
-        }
-        for (peer, answer) in answers {
-            nodes.insert(peer.id, to_stranger(peer, &answer?)?);
-        }
-        Ok(nodes)
-    }
-
-    async fn form_group(&self, members: Vec<Peer>) -> Result<(), MembershipError> {
-        if matches!(self.raft.is_initialized().await, Ok(true)) {
-            return Err(MembershipError::AlreadyInitialized);
-        }
-        let nodes = self.meet_strangers(&members).await?;
-        self.raft
-            .initialize(nodes)
-            .await
-            .map_err(|error| match error {
-                RaftError::APIError(InitializeError::NotAllowed(_)) => {
-                    MembershipError::AlreadyInitialized
-                }
-                RaftError::APIError(InitializeError::NotInMembers(error)) => {
-                    MembershipError::Refused(error.to_string())
-                }
-                RaftError::Fatal(_) => MembershipError::Stopped,
-            })
-    }
-
-    async fn admit_learner(&self, peer: Peer) -> Result<(), MembershipError> {
-        let node = self.admit(&peer).await?;
-        let metrics = self.metrics();
-        let known = metrics.membership_config.get_node(&peer.id);
-        if known.is_some_and(|known| *known != node) {
-            return Err(MembershipError::Refused(format!(
-                "replica {} is a member with another address or other data; remove it first",
-                peer.id
-            )));
-        }
-        let added = self.raft.add_learner(peer.id, node, false).await;
-        added.map(drop).map_err(to_membership_error)
-    }
-
-    async fn remove(&self, id: u64) -> Result<(), MembershipError> {
-        self.check_leads()?;
-        let metrics = self.metrics();
-        if metrics.membership_config.get_node(&id).is_none() {
-            return Err(MembershipError::UnknownMember { id });
-        }
-        let is_voter = metrics
-            .membership_config
-            .voter_ids()
-            .any(|voter| voter == id);
-        let ids = BTreeSet::from([id]);
-        let change: ChangeMembers<u64, Node> = if is_voter {
-            ChangeMembers::RemoveVoters(ids)
-        } else {
-            ChangeMembers::RemoveNodes(ids)
-        };
-        let removed = self.raft.change_membership(change, false).await;
-        removed.map(drop).map_err(to_membership_error)
-    }
-}
-
-/// A member of a new group, where it says that it belongs to none.
-fn to_stranger(peer: &Peer, answer: &HelloResponse) -> Result<Node, MembershipError> {
-    if answer.belongs_to_group.is_none() {
-        return Err(MembershipError::Unreachable {
-            peer: peer.clone(),
-            detail: "its build does not tell whether it belongs to a group".to_owned(),
-        });
-    }
-    Ok(Node {
-        address: peer.address.clone(),
-        incarnation: answer.incarnation,
-    })
-}
-
-fn to_membership_error<M: StateMachine, R: Runtime>(
-    error: RaftError<Types<M, R>, ClientWriteError<Types<M, R>>>,
-) -> MembershipError {
-    match error {
-        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
-            MembershipError::NotLeader {
-                leader: to_peer(forward.leader_id, forward.leader_node),
-            }
-        }
-        RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) => MembershipError::Unknown,
-        RaftError::APIError(error) => MembershipError::Refused(error.to_string()),
-        RaftError::Fatal(_) => MembershipError::Stopped,
-    }
 }
 
 pub(crate) fn leader_of<M: StateMachine, R: Runtime>(
@@ -300,6 +151,7 @@ impl<M: StateMachine, R: Runtime> Engine for RaftEngine<M, R> {
     fn status(&self) -> Status {
         let mut status = to_status(&self.metrics());
         status.is_disowned = self.standing.is_disowned() && status.leader.is_none();
+        status.removal = self.standing.removal().cloned();
         if let Some(detail) = &*self.divergence.borrow() {
             status.stopped = Some(detail.clone());
         }
@@ -315,15 +167,25 @@ impl<M: StateMachine, R: Runtime> Engine for RaftEngine<M, R> {
     }
 
     fn change_members(&self, voters: BTreeSet<u64>) -> BoxFuture<'_, Result<(), MembershipError>> {
-        async move {
-            let changed = self.raft.change_membership(voters, false).await;
-            changed.map(drop).map_err(to_membership_error)
-        }
-        .boxed()
+        self.vote_by(voters).boxed()
     }
 
     fn remove_member(&self, id: u64) -> BoxFuture<'_, Result<(), MembershipError>> {
         self.remove(id).boxed()
+    }
+
+    fn finish_change(&self) -> BoxFuture<'_, Result<(), MembershipError>> {
+        self.finish().boxed()
+    }
+
+    fn plan_change(
+        &self,
+        change: &MemberChange,
+        force: Force,
+    ) -> Result<ChangePlan, MembershipError> {
+        self.check_leads()?;
+        let timings = self.config.timings;
+        self.status().plan_change(change, timings, force)
     }
 
     fn transfer_leader(&self, to: u64) -> BoxFuture<'_, Result<(), MembershipError>> {
@@ -355,6 +217,7 @@ impl<M: StateMachine, R: Runtime> Engine for RaftEngine<M, R> {
 
 fn to_status<M: StateMachine, R: Runtime>(metrics: &RaftMetrics<Types<M, R>>) -> Status {
     let membership = metrics.membership_config.membership();
+    let membership_index = metrics.membership_config.log_id().map(|id| id.index);
     let voters: BTreeSet<u64> = membership.voter_ids().collect();
     let (voting, learning): (Vec<_>, Vec<_>) =
         membership.nodes().partition(|(id, _)| voters.contains(id));
@@ -366,7 +229,10 @@ fn to_status<M: StateMachine, R: Runtime>(metrics: &RaftMetrics<Types<M, R>>) ->
         replica_id: metrics.id,
         voters: to_peers(voting),
         learners: to_peers(learning),
+        voter_sets: membership.get_joint_config().clone(),
         membership_is_changing: membership.get_joint_config().len() > 1,
+        membership_index,
+        membership_is_committed: membership_index <= metrics.last_applied.map(|id| id.index),
         leader: leader_of(metrics),
         is_leader: metrics.current_leader == Some(metrics.id),
         term: metrics.current_term,
@@ -377,6 +243,7 @@ fn to_status<M: StateMachine, R: Runtime>(metrics: &RaftMetrics<Types<M, R>>) ->
         purged_index: metrics.purged.map(|id| id.index),
         followers: followers(metrics),
         is_disowned: false,
+        removal: None,
         stopped: metrics
             .running_state
             .as_ref()

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::config::ConfigError;
+use crate::member_change::PROMOTION_LAG_ENTRIES_MAX;
 use crate::peer::Peer;
 use crate::transfer::{SUCCESSOR_HEARTBEATS_MAX, SUCCESSOR_LAG_ENTRIES_MAX};
 
@@ -122,6 +123,42 @@ pub enum MembershipError {
         /// Entries that it lacks.
         lag_entries: u64,
     },
+    /// A change of voters could not be committed now: no majority of those before it, or after it, is heard.
+    #[error(
+        "of the voters {} only {heard} are heard, which is no majority: the change could not be committed. Bring one \
+         back first",
+        list(voters)
+    )]
+    VotersSilent {
+        /// The voters before or after the change, ascending.
+        voters: Vec<u64>,
+        /// How many of them are heard.
+        heard: usize,
+    },
+    /// A learner would vote that may be dead.
+    #[error(
+        "replica {id} {}: a replica that does not answer is made no voter; see whether it runs and is reached",
+        learner_silence(*heard_ago_ms, *silence_ms_max)
+    )]
+    LearnerSilent {
+        /// The learner.
+        id: u64,
+        /// Milliseconds since it was heard; none if this leader has heard nothing of it.
+        heard_ago_ms: Option<u64>,
+        /// The limit: [`SUCCESSOR_HEARTBEATS_MAX`] heartbeats, in milliseconds.
+        silence_ms_max: u64,
+    },
+    /// A learner would vote that could not confirm anything for a while.
+    #[error(
+        "replica {id} lacks {lag_entries} log entries, more than the {PROMOTION_LAG_ENTRIES_MAX} with which it may vote \
+         (PROMOTION_LAG_ENTRIES_MAX): wait until it has caught up"
+    )]
+    LearnerLags {
+        /// The learner.
+        id: u64,
+        /// Entries that it lacks.
+        lag_entries: u64,
+    },
     /// Leadership was given up, and the successor did not take it. The others elect a leader.
     #[error("replica {to} did not take over: {}", whoever_leads(leader.as_ref()))]
     NotTaken {
@@ -157,6 +194,22 @@ fn silence(heard_ago_ms: Option<u64>, silence_ms_max: u64) -> String {
             "has not been heard by this leader, as it must have been within {silence_ms_max} ms to take over \
              ({limit} heartbeats)"
         ),
+    }
+}
+
+fn list(ids: &[u64]) -> String {
+    let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
+    ids.join(", ")
+}
+
+fn learner_silence(heard_ago_ms: Option<u64>, silence_ms_max: u64) -> String {
+    match heard_ago_ms {
+        Some(ago_ms) => {
+            format!(
+                "was heard {ago_ms} ms ago, longer than the {silence_ms_max} ms within which it must be"
+            )
+        }
+        None => "has not been heard by this leader".to_owned(),
     }
 }
 

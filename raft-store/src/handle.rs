@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::{MembershipError, OpenError, ProposeError, ReadError};
 use crate::leadership::Leadership;
 use crate::log_clock::LogClock;
+use crate::member_change::{ChangePlan, Force, MemberChange};
 use crate::open;
 use crate::peer::Peer;
 use crate::seams::Seams;
@@ -218,6 +219,24 @@ impl<M: StateMachine> Handle<M> {
     /// Removes a voter or learner from the group; refused if it is neither. Its id should not be given to another one.
     pub async fn remove_member(&self, id: u64) -> Result<(), MembershipError> {
         self.inner.engine.remove_member(id).await
+    }
+
+    /// What a change of the members comes to. Only the leader knows.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn plan_change(
+        &self,
+        change: &MemberChange,
+        force: Force,
+    ) -> Result<ChangePlan, MembershipError> {
+        self.inner.engine.plan_change(change, force)
+    }
+
+    /// Finishes a change of voters of which only the first half was committed when its leader was lost; nothing if there is
+    /// none.
+    pub async fn finish_change(&self) -> Result<(), MembershipError> {
+        self.inner.engine.finish_change().await
     }
 
     /// Hands leadership to a voter; returns once it leads. Refused, and this replica leads on, unless the voter was

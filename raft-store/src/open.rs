@@ -20,6 +20,7 @@ use crate::error::OpenError;
 use crate::handle::{Handle, Inner};
 use crate::hash_ledger::HashLedger;
 use crate::identity::{self, DirectoryLock};
+use crate::inquiry::Inquiry;
 use crate::leadership::Leadership;
 use crate::log_clock::LogClock;
 use crate::log_store::{LogLimits, LogStore};
@@ -182,6 +183,8 @@ async fn start<M: StateMachine, R: Runtime>(
         snapshot_every_bytes: config.snapshots.snapshot_every_bytes,
     });
     detach::<R>(watcher.run());
+    let inquiry = Inquiry::new(&raft, &network, config.timings);
+    detach::<R>(inquiry.run());
     let limits = config.batch;
     let engine = RaftEngine {
         standing: identity.standing.clone(),

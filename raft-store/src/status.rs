@@ -1,5 +1,8 @@
 //! What a replica knows of itself and, as leader, of the others.
 
+use std::collections::BTreeSet;
+
+use crate::network::Removal;
 use crate::peer::Peer;
 use crate::transfer::SUCCESSOR_LAG_ENTRIES_MAX;
 
@@ -32,8 +35,14 @@ pub struct Status {
     pub voters: Vec<Peer>,
     /// Members that only receive.
     pub learners: Vec<Peer>,
+    /// The sets of voters, each of which decides by a majority of its own: one, or two while the voters change.
+    pub voter_sets: Vec<BTreeSet<u64>>,
     /// Whether a change of voters has not finished.
     pub membership_is_changing: bool,
+    /// Log index of the membership; none before the group is founded.
+    pub membership_index: Option<u64>,
+    /// Whether the membership is known to be committed.
+    pub membership_is_committed: bool,
     /// The leader, where one is known.
     pub leader: Option<Peer>,
     /// Whether this replica leads.
@@ -55,6 +64,8 @@ pub struct Status {
     /// Whether the group addresses another incarnation of this replica, which therefore takes no part in it: its
     /// data directory was lost or replaced.
     pub is_disowned: bool,
+    /// That the group has removed this replica, if it has and this replica knows: it takes no part in the group any more.
+    pub removal: Option<Removal>,
     /// Why the replica stopped, if it did.
     pub stopped: Option<String>,
 }
@@ -102,7 +113,10 @@ mod tests {
                 .map(|id| Peer::new(id, format!("host-{id}:1")))
                 .collect(),
             learners: vec![Peer::new(4, "host-4:1")],
+            voter_sets: vec![BTreeSet::from([1, 2, 3])],
             membership_is_changing: false,
+            membership_index: Some(1),
+            membership_is_committed: true,
             leader: None,
             is_leader: true,
             term: 1,
@@ -113,6 +127,7 @@ mod tests {
             purged_index: None,
             followers,
             is_disowned: false,
+            removal: None,
             stopped: None,
         }
     }

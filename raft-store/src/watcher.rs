@@ -53,7 +53,8 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
             if current.running_state.is_err() {
                 return;
             }
-            if self.parts.divergence.borrow().is_some() {
+            let is_removed = self.parts.standing.removal().is_some();
+            if is_removed || self.parts.divergence.borrow().is_some() {
                 self.stop().await;
             }
             self.snapshot_by_size().await;
@@ -133,10 +134,25 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         telemetry::leadership(metrics.current_term, is_leader);
         let is_disowned = self.parts.standing.is_disowned() && metrics.current_leader.is_none();
         telemetry::disowned(is_disowned);
+        telemetry::removed(self.parts.standing.removal().is_some());
+        let membership = metrics.membership_config.membership();
+        telemetry::members(
+            membership.voter_ids().count(),
+            membership.learner_ids().count(),
+            metrics.membership_config.log_id().map_or(0, |id| id.index),
+            membership.get_joint_config().len() > 1,
+        );
         telemetry::log_position(
             metrics.last_log_index.unwrap_or(0),
             metrics.last_applied.map_or(0, |id| id.index),
         );
+        if !is_leader {
+            // What it knew of its followers as a leader would stay for ever.
+            for voter in metrics.membership_config.voter_ids() {
+                telemetry::follower_lag(voter, 0);
+                telemetry::follower_silence(voter, 0);
+            }
+        }
         for follower in followers(metrics) {
             telemetry::follower_lag(follower.id, follower.lag_entries);
             if let Some(ago_ms) = follower.heard_ago_ms {

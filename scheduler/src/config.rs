@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_raft_store::SnapshotPolicy;
+use muster_settings::{BrokenRule, LoggingSettings, Settings};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Port of the gRPC listener where none is given.
@@ -17,10 +19,11 @@ pub const METRICS_PORT: u16 = 7401;
 pub const PEERS_MAX: usize = 9;
 
 /// Settings of a replica; [`Default`] is a group of one on loopback.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SchedulerConfig {
     /// This replica, one of `peers`.
+    #[schemars(with = "u64")]
     pub replica_id: ReplicaId,
     /// Names the cluster: data and messages of another one are refused.
     pub cluster_id: String,
@@ -28,7 +31,13 @@ pub struct SchedulerConfig {
     pub listen: SocketAddr,
     /// Every member of the group, this one included: id and `host:port` by which the others and the
     /// clients reach it.
+    #[schemars(with = "BTreeMap<u64, String>", extend("x-alias" = "peer"))]
     pub peers: BTreeMap<ReplicaId, String>,
+    /// Replicas (`host:port`) of a running group that this one joins as a learner, with an id that was never used. Empty:
+    /// it founds the group, or belongs to it.
+    pub join: Vec<String>,
+    /// How the others and the clients reach a replica that joins (`host:port`); by what `peers` says of it if none.
+    pub advertise: Option<String>,
     /// Holds the log and the snapshots.
     pub data_dir: PathBuf,
     /// Heartbeats and leases of workers; the same on all replicas.
@@ -42,9 +51,12 @@ pub struct SchedulerConfig {
     /// Founds the group with `peers` if there is no log yet. Safe to leave on, and safe on all replicas.
     pub bootstrap: bool,
     /// Users who may run commands beside the tasks of everybody's jobs; the same on all replicas.
+    #[schemars(extend("x-reload" = true))]
     pub admins: BTreeSet<String>,
     /// Bounds of the gRPC face.
     pub limits: Limits,
+    /// What is logged, and how.
+    pub logging: LoggingSettings,
 }
 
 impl Default for SchedulerConfig {
@@ -55,6 +67,8 @@ impl Default for SchedulerConfig {
             cluster_id: "muster".to_owned(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, GRPC_PORT)),
             peers: BTreeMap::from([(replica_id, format!("127.0.0.1:{GRPC_PORT}"))]),
+            join: Vec::new(),
+            advertise: None,
             data_dir: PathBuf::from("muster-data"),
             timings: Timings::default(),
             raft: RaftTimings::default(),
@@ -63,6 +77,7 @@ impl Default for SchedulerConfig {
             bootstrap: true,
             admins: BTreeSet::from(["root".to_owned()]),
             limits: Limits::default(),
+            logging: LoggingSettings::default(),
         }
     }
 }
@@ -71,7 +86,7 @@ impl Default for SchedulerConfig {
 ///
 /// A crashed leader is replaced after about `election_ms_max` plus a draw between the two election
 /// times. Lower ones need a disk whose syncs are quick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RaftTimings {
     /// How often the leader shows that it lives.
@@ -105,7 +120,7 @@ impl Default for RaftTimings {
 }
 
 /// When snapshots are written, and how much of the log is kept behind them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSettings {
     /// Log entries between two snapshots.
@@ -125,7 +140,7 @@ impl Default for LogSettings {
 }
 
 /// Bounds of the gRPC face; an error that refuses something names the bound and its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Bytes of one received message. Above `SPEC_BYTES_MAX`, so that a specification that is too big
@@ -142,8 +157,10 @@ pub struct Limits {
     /// Worker streams at a time.
     pub worker_streams_max: usize,
     /// Rows of one page of a list.
+    #[schemars(extend("x-reload" = true))]
     pub page_rows_max: u32,
     /// Longest that a request without a deadline of its own waits, in milliseconds.
+    #[schemars(extend("x-reload" = true))]
     pub request_ms_default: u64,
 }
 
@@ -162,14 +179,12 @@ impl Default for Limits {
     }
 }
 
-/// A setting that cannot work.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("setting `{field}`: {rule}")]
-pub struct ConfigError {
-    /// The field, as in the settings file.
-    pub field: String,
-    /// The rule it breaks.
-    pub rule: String,
+impl Settings for SchedulerConfig {
+    const ROLE: &'static str = "scheduler";
+
+    fn broken_rule(&self) -> Option<BrokenRule> {
+        self.validate().err()
+    }
 }
 
 impl SchedulerConfig {
@@ -177,23 +192,35 @@ impl SchedulerConfig {
     ///
     /// # Errors
     /// The first field that breaks a rule.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    pub fn validate(&self) -> Result<(), BrokenRule> {
         self.validate_group()?;
         self.validate_timings()?;
         let is_some = self.log.snapshot_every_entries > 0;
         require(is_some, "log.snapshot_every_entries", || {
             "must not be 0".to_owned()
         })?;
+        self.logging.filter()?;
         self.limits.validate()
     }
 
     /// How this replica is reached by the others.
     #[must_use]
     pub fn advertised_address(&self) -> &str {
-        self.peers.get(&self.replica_id).map_or("", String::as_str)
+        let in_peers = self.peers.get(&self.replica_id);
+        let address = self.advertise.as_ref().or(in_peers);
+        address.map_or("", String::as_str)
     }
 
-    fn validate_group(&self) -> Result<(), ConfigError> {
+    /// The members of the group as far as the settings name them: of one that is joined, this replica.
+    #[must_use]
+    pub fn members(&self) -> BTreeMap<ReplicaId, String> {
+        match &self.advertise {
+            Some(address) => BTreeMap::from([(self.replica_id, address.clone())]),
+            None => self.peers.clone(),
+        }
+    }
+
+    fn validate_group(&self) -> Result<(), BrokenRule> {
         require(!self.cluster_id.is_empty(), "cluster_id", || {
             "must not be empty".to_owned()
         })?;
@@ -206,9 +233,25 @@ impl SchedulerConfig {
                 self.peers.len()
             )
         })?;
-        require(self.peers.contains_key(&self.replica_id), "peers", || {
-            format!("must contain this replica ({})", self.replica_id)
+        require(
+            self.members().contains_key(&self.replica_id),
+            "peers",
+            || format!("must contain this replica ({})", self.replica_id),
+        )?;
+        let joins = !self.join.is_empty();
+        require(joins || self.advertise.is_none(), "advertise", || {
+            "counts only for a replica that joins (`join`); `peers` says how others are reached"
+                .to_owned()
         })?;
+        let address = self.advertised_address();
+        require(is_host_and_port(address), "advertise", || {
+            format!("`{address}` is not `host:port`")
+        })?;
+        for address in &self.join {
+            require(is_host_and_port(address), "join", || {
+                format!("`{address}` is not `host:port`")
+            })?;
+        }
         for (id, address) in &self.peers {
             let field = format!("peers[{id}]");
             require(id.get() != 0, &field, || {
@@ -221,7 +264,7 @@ impl SchedulerConfig {
         Ok(())
     }
 
-    fn validate_timings(&self) -> Result<(), ConfigError> {
+    fn validate_timings(&self) -> Result<(), BrokenRule> {
         let Timings {
             beat_ms,
             suspect_ms,
@@ -258,7 +301,7 @@ impl SchedulerConfig {
 }
 
 impl Limits {
-    fn validate(&self) -> Result<(), ConfigError> {
+    fn validate(&self) -> Result<(), BrokenRule> {
         let sizes = [
             ("limits.message_bytes_max", self.message_bytes_max),
             ("limits.requests_in_flight_max", self.requests_in_flight_max),
@@ -291,17 +334,17 @@ impl Limits {
     }
 }
 
-fn require(holds: bool, field: &str, rule: impl FnOnce() -> String) -> Result<(), ConfigError> {
+fn require(holds: bool, field: &str, rule: impl FnOnce() -> String) -> Result<(), BrokenRule> {
     if holds {
         return Ok(());
     }
-    Err(ConfigError {
-        field: field.to_owned(),
+    Err(BrokenRule {
+        key: field.to_owned(),
         rule: rule(),
     })
 }
 
-fn is_host_and_port(address: &str) -> bool {
+pub(crate) fn is_host_and_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
     })
@@ -319,7 +362,7 @@ mod tests {
     #[test]
     fn a_broken_setting_is_named() {
         type Damage = fn(&mut SchedulerConfig);
-        let cases: [(Damage, &str); 8] = [
+        let cases: [(Damage, &str); 9] = [
             (|config| config.cluster_id.clear(), "cluster_id"),
             (|config| config.replica_id = ReplicaId(0), "replica_id"),
             (|config| config.peers.clear(), "peers"),
@@ -328,6 +371,18 @@ mod tests {
                     config.peers.insert(ReplicaId(2), "nowhere".to_owned());
                 },
                 "peers[2]",
+            ),
+            (|config| config.join.push("node1".to_owned()), "join"),
+            (
+                |config| config.advertise = Some("node1:7400".to_owned()),
+                "advertise",
+            ),
+            (
+                |config| {
+                    config.join = vec!["node2:7400".to_owned()];
+                    config.advertise = Some("node1".to_owned());
+                },
+                "advertise",
             ),
             (|config| config.timings.suspect_ms = 1, "timings.suspect_ms"),
             (
@@ -347,7 +402,7 @@ mod tests {
             let mut config = SchedulerConfig::default();
             damage(&mut config);
             assert_eq!(
-                config.validate().map_err(|error| error.field),
+                config.validate().map_err(|error| error.key),
                 Err(field.to_owned())
             );
         }

@@ -4,15 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 
 use muster_raft_store::{MembershipError, OpenError};
-
-use crate::config::ConfigError;
+use muster_settings::BrokenRule;
 
 /// Why [`run`](crate::run) returned without being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A setting cannot work; nothing was opened.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] BrokenRule),
     /// An address cannot be listened on.
     #[error("listening on {address} for {purpose} failed")]
     Listen {
@@ -39,6 +38,23 @@ pub enum Error {
     /// The gRPC server failed.
     #[error("serving gRPC failed")]
     Serve(#[source] tonic::transport::Error),
+    /// The group that this replica was to join does not take it.
+    #[error("the group does not take this replica (asked at {address}): {reason}")]
+    Join {
+        /// Who was asked.
+        address: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The group has removed this replica.
+    #[error(
+        "the group has removed this replica, and is now: {members}. The id is never used again: delete its data directory; \
+         a new replica needs a new id"
+    )]
+    Removed {
+        /// Who belongs to the group, for people.
+        members: String,
+    },
     /// Replication stopped by itself: its disk failed or its data is corrupt.
     #[error("replication stopped: {0}")]
     Stopped(String),

@@ -2,25 +2,27 @@
 //! replicated state.
 //!
 //! Start reading at [`leader`]: what the leader does and how its leases survive it. [`run`] assembles
-//! a replica from real parts; the deterministic simulation runs [`leader::LeaderLoop`] alone on its own.
+//! a replica from real parts; the deterministic simulation runs [`leader::LeaderLoop`] and [`watch_hub::WatchHub`] on its own.
 #![forbid(unsafe_code)]
 
 mod bootstrap;
 mod config;
 mod error;
 mod health;
+mod join;
 pub mod leader;
 mod listeners;
 mod metrics;
 mod replica;
 mod service;
-mod watch_hub;
+pub mod watch_hub;
 
 use std::future::Future;
 
+use tokio::sync::watch;
+
 pub use config::{
-    ConfigError, GRPC_PORT, Limits, LogSettings, METRICS_PORT, PEERS_MAX, RaftTimings,
-    SchedulerConfig,
+    GRPC_PORT, Limits, LogSettings, METRICS_PORT, PEERS_MAX, RaftTimings, SchedulerConfig,
 };
 pub use error::Error;
 pub use listeners::Listeners;
@@ -34,9 +36,23 @@ pub async fn run(
     config: SchedulerConfig,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
+    let (_, settings) = watch::channel(config);
+    run_reloading(settings, shutdown).await
+}
+
+/// As [`run`], with settings that change: those options that reload are read anew when they are used.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_reloading(
+    settings: watch::Receiver<SchedulerConfig>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Error> {
+    let config = settings.borrow().clone();
     config.validate()?;
     let listeners = Listeners::bind(&config).await?;
-    run_on(config, listeners, shutdown).await
+    let replica = replica::Replica::open(settings).await?;
+    replica.run(listeners, shutdown).await
 }
 
 /// Runs a replica on listeners that are open already; `config.listen` and `config.metrics_listen` are not used.
@@ -49,8 +65,7 @@ pub async fn run_on(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
     config.validate()?;
-    replica::Replica::open(config)
-        .await?
-        .run(listeners, shutdown)
-        .await
+    let (_, settings) = watch::channel(config);
+    let replica = replica::Replica::open(settings).await?;
+    replica.run(listeners, shutdown).await
 }

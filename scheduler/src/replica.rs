@@ -8,6 +8,7 @@ use muster_core::ids::ReplicaId;
 use muster_core::plan::Budget;
 use muster_core::state::State;
 use muster_core::timings::BEATS_PER_SECOND_MAX;
+use muster_exporter::{Exporter, MetricsServer};
 use muster_proto::FILE_DESCRIPTOR_SET;
 use muster_proto::v1::admin_service_server::AdminServiceServer;
 use muster_proto::v1::cluster_service_server::ClusterServiceServer;
@@ -15,9 +16,9 @@ use muster_proto::v1::job_service_server::JobServiceServer;
 use muster_proto::v1::peer_service_server::PeerServiceServer;
 use muster_proto::v1::watch_service_server::WatchServiceServer;
 use muster_proto::v1::worker_service_server::WorkerServiceServer;
-use muster_raft_store::{Config, Handle, Timings, raft_service};
+use muster_raft_store::{Config, Handle, Peer, Timings, raft_service};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -33,13 +34,12 @@ use crate::leader::{
     SharedShadows, SystemClock, WorkerDirectory,
 };
 use crate::listeners::Listeners;
-use crate::metrics::MetricsServer;
 use crate::service::{
     Addresses, Admin, Cluster, Context, ContextParts, Forwarder, GrpcPeerLinks, Jobs, Leaders,
     PeerPool, Peers, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
-use crate::{bootstrap, health, metrics};
+use crate::{bootstrap, health, join, metrics};
 
 /// Longest wait for another replica to take over leadership at a stop.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -61,14 +61,19 @@ pub(crate) struct Replica {
     handle: Handle<State>,
     context: Context,
     leader_inputs: mpsc::Receiver<LeaderInput>,
+    exporter: Exporter,
     /// Ends streams and loops.
     stop: CancellationToken,
 }
 
 impl Replica {
     /// Opens the data directory and joins the parts together.
-    pub(crate) async fn open(config: SchedulerConfig) -> Result<Self, Error> {
-        let config = Arc::new(config);
+    pub(crate) async fn open(settings: watch::Receiver<SchedulerConfig>) -> Result<Self, Error> {
+        // Before anything is measured: what is counted before counts nowhere.
+        let exporter = muster_exporter::install().map_err(Error::Metrics)?;
+        metrics::describe();
+        muster_raft_store::describe_metrics();
+        let config = Arc::new(settings.borrow().clone());
         let handle = Handle::<State>::open(raft_config(&config)).await?;
         let clock = SystemClock::start();
         let limits = config.limits;
@@ -82,6 +87,7 @@ impl Replica {
         let stop = CancellationToken::new();
         let context = Context::new(ContextParts {
             config: Arc::clone(&config),
+            settings,
             handle: handle.clone(),
             clock,
             hub: Arc::new(WatchHub::new(
@@ -101,6 +107,7 @@ impl Replica {
             handle,
             context,
             leader_inputs,
+            exporter,
             stop,
         })
     }
@@ -116,9 +123,9 @@ impl Replica {
             handle,
             context,
             leader_inputs,
+            exporter,
             stop,
         } = self;
-        let recorder = metrics::recorder()?;
         let (reporter, health_service) = tonic_health::server::health_reporter();
         let routes = routes(&context, health_service)?;
         let closing = CancellationToken::new();
@@ -127,8 +134,7 @@ impl Replica {
             let sampled = handle.clone();
             let render = Arc::new(move || {
                 metrics::sample(&sampled.fork());
-                recorder.run_upkeep();
-                recorder.render()
+                exporter.render()
             });
             tasks.spawn(MetricsServer { listener, render }.run(stop.clone()));
         }
@@ -141,12 +147,18 @@ impl Replica {
         tasks.spawn(health::report(reporter, handle.leadership(), stop.clone()));
         tasks.spawn(pump(context.clone(), stop.clone()));
         tasks.spawn(leader_loop(&context, leader_inputs).run(stop.clone()));
-        let founding = bootstrap::found(&handle, &config, &stop);
+        let founding = async {
+            if config.join.is_empty() {
+                bootstrap::found(&handle, &config, &stop).await
+            } else {
+                join::join(&handle, &config, &stop).await
+            }
+        };
         tracing::info!(replica = %config.replica_id, "the replica serves");
 
         let result = tokio::select! {
             () = shutdown => Ok(()),
-            reason = stopped(&handle) => Err(Error::Stopped(reason)),
+            error = stopped(&handle) => Err(error),
             served = &mut server => served.unwrap_or(Ok(())),
             founded = async { founding.await?; std::future::pending::<Result<(), Error>>().await } => founded,
         };
@@ -175,7 +187,7 @@ fn addresses(config: &SchedulerConfig, handle: &Handle<State>) -> Addresses {
     };
     Addresses {
         members: Box::new(member),
-        configured: config.peers.clone(),
+        configured: config.members(),
     }
 }
 
@@ -272,14 +284,18 @@ async fn serve(
 }
 
 /// Waits until replication has stopped by itself, and says why.
-async fn stopped(handle: &Handle<State>) -> String {
+async fn stopped(handle: &Handle<State>) -> Error {
     let mut leadership = handle.leadership();
     // An error means that the replica is gone, which is a stop too.
     drop(leadership.wait_for(|now| now.stopped).await);
-    handle
-        .status()
-        .stopped
-        .unwrap_or_else(|| "its engine is gone".to_owned())
+    let status = handle.status();
+    if let Some(removal) = status.removal {
+        let members: Vec<String> = removal.members.iter().map(Peer::to_string).collect();
+        let members = members.join(", ");
+        return Error::Removed { members };
+    }
+    let reason = status.stopped;
+    Error::Stopped(reason.unwrap_or_else(|| "its engine is gone".to_owned()))
 }
 
 /// Gives leadership to another replica, so that the group does not wait for an election.

@@ -15,8 +15,8 @@ use crate::trace::{Cluster, Ending, Outage, TraceJob};
 
 /// The adapter that is ill where an outage says no more than that one is.
 const ADAPTER: &str = "mlx5_0/1";
-/// The rule of a false alarm: it goes by no more than how fast others are.
-const WRONG_RULE: &str = "straggler";
+/// The rule of a false alarm: it goes by no more than what was counted.
+const WRONG_RULE: &str = "xid31_same_gpu";
 /// How soon a worker sees what it must ask for: half of the 30 s between two readings.
 const SAMPLED_MS: u64 = 15_000;
 /// And what has to last for four minutes.

@@ -184,10 +184,46 @@ impl Cluster {
         let mut settings = self.workers[0].settings();
         settings["name"] = name.into();
         settings["data_dir"] = folder.join("data").to_str().unwrap().into();
+        // The port is taken.
+        if let Some(settings) = settings.as_object_mut() {
+            settings.remove("metrics_listen");
+        }
         edit(&mut settings);
         let member = self.workers[0].beside(&folder, name, &settings);
         self.workers.push(member);
         self.workers.len() - 1
+    }
+
+    /// Adds a replica that is set up as the first one is, with the next id and an address of its own, and belongs to no group:
+    /// it joins the replicas that are known so far by itself, or waits to be added. Not started. Gives its index.
+    ///
+    /// # Panics
+    /// If there is no port for it, or its settings cannot be written.
+    pub fn add_replica(&mut self, joins: bool) -> usize {
+        let id = self.replicas.len() + 1;
+        let name = format!("replica-{id}");
+        let folder = self.folder.join(&name);
+        let port = {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            free.local_addr().unwrap()
+        };
+        let address = port.to_string();
+        let mut settings = self.replicas[0].settings();
+        settings["replica_id"] = id.into();
+        settings["listen"] = address.as_str().into();
+        settings["peers"] = serde_json::json!({ id.to_string(): address });
+        settings["join"] = if joins {
+            self.addresses.clone().into()
+        } else {
+            Value::Array(Vec::new())
+        };
+        settings["bootstrap"] = false.into();
+        settings["metrics_listen"] = Value::Null;
+        settings["data_dir"] = folder.join("data").to_str().unwrap().into();
+        let member = self.replicas[0].beside(&folder, &name, &settings);
+        self.replicas.push(member);
+        self.addresses.push(address);
+        self.replicas.len() - 1
     }
 
     /// Mounts a small file system somewhere in the cluster's folder; it goes with the cluster.

@@ -16,6 +16,7 @@ mod fake_worker;
 mod jobs;
 mod member;
 mod processes;
+mod prometheus;
 mod skip;
 mod tmpfs;
 
@@ -27,5 +28,6 @@ pub use fake_worker::{FakeWorker, Greeting};
 pub use jobs::{only_attempt, output, printed, shell, submit, with_gpus};
 pub use member::Member;
 pub use processes::{is_alive, kill, processes_naming, resident_mib, variable_of};
+pub use prometheus::{Prometheus, has_prometheus, page};
 pub use skip::skip;
 pub use tmpfs::{Tmpfs, is_root};

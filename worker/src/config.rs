@@ -1,9 +1,12 @@
 //! Settings of a worker, with their defaults and rules.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use muster_core::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
+use muster_settings::{BrokenRule, LoggingSettings, Settings};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::container_engine::ContainerEngineConfig;
@@ -17,12 +20,13 @@ use muster_supervisor::LogLimits;
 const OWN_LABELS: usize = 2;
 
 /// Settings of a worker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerConfig {
     /// Host name, unique in the cluster; the machine's own if none.
     pub name: Option<String>,
     /// Where tasks of other hosts reach this one (`MASTER_ADDR`); the host name if none.
+    #[schemars(extend("x-flag" = "task-address"))]
     pub address: Option<String>,
     /// Addresses (`host:port`) of scheduler replicas; any one that lives leads to the leader.
     pub schedulers: Vec<String>,
@@ -31,13 +35,15 @@ pub struct WorkerConfig {
     /// Holds the checkpoint directories of all jobs, at the same path on every host; a folder of `data_dir`
     /// if none.
     pub checkpoint_root: Option<PathBuf>,
-    /// The GPUs to offer.
+    /// The GPUs to offer: `auto` (real ones if NVML is there, else none), `nvml` (real ones; without NVML the worker does not
+    /// start), `none`, or simulated ones as `{ simulated = { count = 8, model = "H100", memory_mib = 81920 } }`.
     pub gpus: GpuConfig,
     /// Thousandths of CPUs to offer; all of the machine if none.
     pub cpus_milli: Option<u32>,
     /// Memory to offer, in MiB; all of the machine if none.
     pub memory_mib: Option<u64>,
     /// Free labels; names that begin with `muster.` are the worker's own.
+    #[schemars(extend("x-alias" = "label"))]
     pub labels: BTreeMap<String, String>,
     /// Where this host and its GPUs lie.
     pub topology: TopologyConfig,
@@ -58,13 +64,15 @@ pub struct WorkerConfig {
     /// Milliseconds that a GPU's memory is waited for when it goes from one task to the next; then the GPU is unfit until
     /// its memory is free.
     pub gpu_memory_wait_ms: u64,
-    /// What makes the containers of tasks that run in one.
+    /// What makes the containers of tasks that run in one: `auto` (podman or docker, where one listens), `none`, or the path of
+    /// an engine's socket.
+    #[schemars(with = "String")]
     pub container_engine: ContainerEngineConfig,
     /// The file with this host's logins at registries, as `podman login` and `docker login` write it; the engine's own count
     /// without it.
     pub registry_auth_file: Option<PathBuf>,
     /// How much of one task's output is kept, for each of its two streams.
-    pub log_limits: LogLimits,
+    pub log_limits: TaskLogSettings,
     /// What is kept of the output of attempts that have ended.
     pub log_retention: LogRetention,
     /// How output is taken elsewhere; it is not if none.
@@ -73,6 +81,10 @@ pub struct WorkerConfig {
     pub health: HealthConfig,
     /// Milliseconds between two looks at a task's checkpoint directory.
     pub checkpoint_scan_ms: u64,
+    /// Where `/metrics` listens for Prometheus; nowhere if none.
+    pub metrics_listen: Option<SocketAddr>,
+    /// What is logged, and how.
+    pub logging: LoggingSettings,
 }
 
 impl Default for WorkerConfig {
@@ -97,18 +109,20 @@ impl Default for WorkerConfig {
             gpu_memory_wait_ms: GPU_MEMORY_WAIT_MS_MAX,
             container_engine: ContainerEngineConfig::Auto,
             registry_auth_file: None,
-            log_limits: LogLimits::default(),
+            log_limits: TaskLogSettings::default(),
             log_retention: LogRetention::default(),
             log_shipping: None,
             health: HealthConfig::default(),
             checkpoint_scan_ms: u64::try_from(CHECKPOINT_SCAN_INTERVAL.as_millis())
                 .unwrap_or(u64::MAX),
+            metrics_listen: None,
+            logging: LoggingSettings::default(),
         }
     }
 }
 
 /// Whether tasks have cgroups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CgroupUse {
     /// None: limits are promises that nobody enforces.
@@ -122,7 +136,7 @@ pub enum CgroupUse {
 }
 
 /// What shared memory tasks have: those with GPUs and members of gangs. Containers have what their engine gives them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SharedMemoryUse {
     /// The tasks of an attempt on this host have some of their own, which goes with the last of them. The host's where the
@@ -134,8 +148,8 @@ pub enum SharedMemoryUse {
 }
 
 /// Which GPUs a worker offers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GpuConfig {
     /// Real ones if NVML is there, else none.
     Auto,
@@ -160,14 +174,32 @@ pub enum GpuConfig {
     None,
 }
 
-/// A setting that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{field}` {rule}")]
-pub struct ConfigError {
-    /// Which setting.
-    pub field: &'static str,
-    /// The rule.
-    pub rule: String,
+/// How much of one output of a task is kept, the newest of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TaskLogSettings {
+    /// Bytes of one segment.
+    pub segment_bytes: u64,
+    /// Segments kept, the newest ones.
+    pub segments_max: usize,
+}
+
+impl Default for TaskLogSettings {
+    fn default() -> Self {
+        let limits = LogLimits::default();
+        Self {
+            segment_bytes: limits.segment_bytes,
+            segments_max: limits.segments_max,
+        }
+    }
+}
+
+impl Settings for WorkerConfig {
+    const ROLE: &'static str = "worker";
+
+    fn broken_rule(&self) -> Option<BrokenRule> {
+        self.validate().err()
+    }
 }
 
 impl WorkerConfig {
@@ -175,19 +207,46 @@ impl WorkerConfig {
     pub(crate) fn task_log_limits(&self) -> LogLimits {
         let shipping = self.log_shipping.as_ref();
         LogLimits {
+            segment_bytes: self.log_limits.segment_bytes,
+            segments_max: self.log_limits.segments_max,
             unshipped_segments_max: shipping.map(|shipping| shipping.unshipped_segments_max),
-            ..self.log_limits
         }
+    }
+
+    fn broken_rule_of_logs(&self) -> Option<(&'static str, &'static str)> {
+        let (limits, shipping) = (&self.log_limits, self.log_shipping.as_ref());
+        let has_room = limits.segment_bytes > 0 && limits.segments_max > 0;
+        let names_a_program = shipping.is_none_or(|shipping| !shipping.command.is_empty());
+        let leaves_time = shipping.is_none_or(|shipping| shipping.timeout_ms > 0);
+        let rules = [
+            (
+                has_room,
+                "log_limits.segments_max",
+                "must leave room for output, as segment_bytes must",
+            ),
+            (
+                names_a_program,
+                "log_shipping.command",
+                "must name a program",
+            ),
+            (
+                leaves_time,
+                "log_shipping.timeout_ms",
+                "must leave the program time",
+            ),
+        ];
+        let broken = rules.into_iter().find(|(holds, _, _)| !holds);
+        broken.map(|(_, field, rule)| (field, rule))
     }
 
     /// Checks the rules that need nothing but the settings.
     ///
     /// # Errors
     /// The first rule that is broken.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let broken = |field, rule: &str| {
-            Err(ConfigError {
-                field,
+    pub fn validate(&self) -> Result<(), BrokenRule> {
+        let broken = |field: &str, rule: &str| {
+            Err(BrokenRule {
+                key: field.to_owned(),
                 rule: rule.to_owned(),
             })
         };
@@ -200,13 +259,8 @@ impl WorkerConfig {
         if self.checkpoint_scan_ms == 0 {
             return broken("checkpoint_scan_ms", "must be at least 1");
         }
-        if self.log_limits.segment_bytes == 0 || self.log_limits.segments_max == 0 {
-            return broken("log_limits", "must leave room for output");
-        }
-        if let Some(shipping) = &self.log_shipping
-            && (shipping.command.is_empty() || shipping.timeout_ms == 0)
-        {
-            return broken("log_shipping", "must name a program and leave it time");
+        if let Some((field, rule)) = self.broken_rule_of_logs() {
+            return broken(field, rule);
         }
         if self.labels.keys().any(|name| name.starts_with("muster.")) {
             return broken(
@@ -233,9 +287,10 @@ impl WorkerConfig {
         if let Some(rule) = self.topology.broken_rule() {
             return broken("topology", &rule);
         }
-        if let Some(rule) = self.health.broken_rule() {
-            return broken("health", &rule);
+        if let Some(broken) = self.health.broken_rule() {
+            return Err(broken);
         }
+        self.logging.filter()?;
         match &self.gpus {
             GpuConfig::Simulated { count, .. }
                 if usize::try_from(*count).is_ok_and(|count| count > GPUS_PER_HOST_MAX) =>
@@ -261,20 +316,17 @@ mod tests {
             schedulers: vec!["nowhere".to_owned()],
             ..WorkerConfig::default()
         };
-        assert!(
-            bad.validate()
-                .is_err_and(|error| error.field == "schedulers")
-        );
+        assert!(bad.validate().is_err_and(|error| error.key == "schedulers"));
         let bad = WorkerConfig {
             labels: [("muster.engine".to_owned(), "mine".to_owned())].into(),
             ..WorkerConfig::default()
         };
-        assert!(bad.validate().is_err_and(|error| error.field == "labels"));
+        assert!(bad.validate().is_err_and(|error| error.key == "labels"));
         let bad = WorkerConfig {
             container_engine: ContainerEngineConfig::Socket("engine.sock".into()),
             ..WorkerConfig::default()
         };
-        assert!({ bad.validate() }.is_err_and(|error| error.field == "container_engine"));
+        assert!({ bad.validate() }.is_err_and(|error| error.key == "container_engine"));
         let bad = WorkerConfig {
             health: HealthConfig {
                 sample_ms: 0,
@@ -282,12 +334,12 @@ mod tests {
             },
             ..WorkerConfig::default()
         };
-        assert!({ bad.validate() }.is_err_and(|error| error.field == "health"));
+        assert!({ bad.validate() }.is_err_and(|error| error.key == "health.sample_ms"));
         let bad = WorkerConfig {
             registry_auth_file: Some("auth.json".into()),
             ..WorkerConfig::default()
         };
-        assert!({ bad.validate() }.is_err_and(|error| error.field == "registry_auth_file"));
+        assert!({ bad.validate() }.is_err_and(|error| error.key == "registry_auth_file"));
         let bad = WorkerConfig {
             gpus: GpuConfig::Simulated {
                 count: 1_000,

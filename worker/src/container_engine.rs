@@ -19,7 +19,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Which container engine a worker uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(from = "String", into = "String")]
 pub enum ContainerEngineConfig {
     /// The one that listens where podman or docker do by default, if one does.
     #[default]
@@ -30,17 +30,28 @@ pub enum ContainerEngineConfig {
     Socket(PathBuf),
 }
 
-impl ContainerEngineConfig {
-    /// `auto`, `none`, or else a socket's path.
-    #[must_use]
-    pub fn of(word: &str) -> Self {
-        match word {
+impl From<String> for ContainerEngineConfig {
+    /// Reads `auto`, `none`, or else a socket's path.
+    fn from(word: String) -> Self {
+        match &*word {
             "auto" => Self::Auto,
             "none" => Self::None,
-            socket => Self::Socket(PathBuf::from(socket)),
+            _ => Self::Socket(PathBuf::from(word)),
         }
     }
+}
 
+impl From<ContainerEngineConfig> for String {
+    fn from(config: ContainerEngineConfig) -> Self {
+        match config {
+            ContainerEngineConfig::Auto => "auto".to_owned(),
+            ContainerEngineConfig::None => "none".to_owned(),
+            ContainerEngineConfig::Socket(path) => path.display().to_string(),
+        }
+    }
+}
+
+impl ContainerEngineConfig {
     /// Whether tasks in containers run here, if there is an engine.
     #[must_use]
     pub fn runs_containers(&self) -> bool {

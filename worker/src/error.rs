@@ -1,9 +1,10 @@
 //! Why a worker did not start or had to stop.
 
+use muster_settings::BrokenRule;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::config::ConfigError;
 use crate::gpu::{GpuError, TimelineError};
 use crate::identity::DataDirectoryError;
 use crate::journal::JournalError;
@@ -13,7 +14,7 @@ use crate::journal::JournalError;
 pub enum Error {
     /// A setting breaks a rule.
     #[error("bad worker settings")]
-    Config(#[from] ConfigError),
+    Config(#[from] BrokenRule),
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDirectory(#[from] DataDirectoryError),
@@ -29,11 +30,19 @@ pub enum Error {
     /// Tasks must have cgroups, and cannot have all that is needed.
     #[error(
         "cgroups are required, but this host lets us have none that can limit {missing}: let this user write \
-         below /sys/fs/cgroup, or set `cgroups: auto`"
+         below /sys/fs/cgroup, or set `cgroups = \"auto\"`"
     )]
     Cgroups {
         /// Controllers that are not there.
         missing: String,
+    },
+    /// The metrics cannot be served.
+    #[error("`metrics_listen` {address}: {reason}")]
+    Metrics {
+        /// Where they were to be served.
+        address: SocketAddr,
+        /// Why they are not.
+        reason: String,
     },
     /// The operating system refused something.
     #[error("{operation} failed")]

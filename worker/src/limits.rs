@@ -167,8 +167,10 @@ pub const HEALTH_CHECK_NAME_BYTES_MAX: usize = 64;
 pub const HEALTH_INCREASES_MAX: usize = 2_880;
 /// Ports of network adapters that are watched.
 pub const ADAPTER_PORTS_MAX: usize = 128;
-/// How long NVIDIA's diagnostics of the first level may take: they take half a minute.
-pub const HEALTH_DIAGNOSTIC_MAX: Duration = Duration::from_secs(180);
+/// How long NVIDIA's diagnostics of the second level may take: they take two minutes.
+pub const HEALTH_DIAGNOSTIC_MAX: Duration = Duration::from_secs(600);
+/// And those of the third: they take a quarter of an hour.
+pub const HEALTH_LONG_DIAGNOSTIC_MAX: Duration = Duration::from_secs(2_400);
 /// How long a site's own check of a GPU may take.
 pub const HEALTH_ACTIVE_CHECK_MAX: Duration = Duration::from_secs(1_200);
 /// Runs of the active check of one GPU, while a figure is too low and not yet often enough in a row.

@@ -16,7 +16,7 @@ const STUCK: &str = "muster_worker_tasks_stuck_total";
 const SPOILED: &str = "muster_worker_checkpoints_spoiled_total";
 const ROUND_TRIP: &str = "muster_worker_beat_round_trip_seconds";
 const BEAT_INTERVAL: &str = "muster_worker_beat_interval_seconds";
-const LEASE: &str = "muster_worker_lease_remaining_seconds_min";
+const LEASE: &str = "muster_worker_lease_remaining_seconds";
 const FAULTED: &str = "muster_worker_gpus_faulted";
 const GPU_STATE: &str = "muster_worker_gpu_state";
 const GPU_JOB: &str = "muster_worker_gpu_job_id";
@@ -42,8 +42,12 @@ const SXIDS: &str = "muster_worker_sxid_events_total";
 const LOG_GAPS: &str = "muster_worker_kernel_log_lost_total";
 const LOG_FORGED: &str = "muster_worker_kernel_log_forged_total";
 
-/// Says what each one is.
+/// Says what each one is, and begins those at 0 that alerts read: a series that is not there yet looks like one that nobody reads.
 pub(crate) fn describe() {
+    for name in [STUCK, SPOILED, UNSHIPPED_LOST, SHIP_FAILURES] {
+        counter!(name).increment(0);
+    }
+    gauge!(UNSHIPPED).set(0.0);
     describe_gauge!(RUNNING, "tasks with a living process on this host");
     describe_counter!(STARTS, "supervisors started");
     describe_counter!(EXITS, "tasks ended, by kind");

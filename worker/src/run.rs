@@ -1,5 +1,7 @@
 //! Puts the agent together: recovery before anything else, then the loops.
 
+mod ground;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -8,35 +10,29 @@ use std::time::Duration;
 
 use futures::future::OptionFuture;
 use muster_core::agent::{Agent, Found, Input, JournalRecord};
-use muster_core::command::{GpuDescription, HostRegistration};
+use muster_core::command::HostRegistration;
 use muster_core::ids::GpuUuid;
-use muster_core::state::DRIVER_LABEL;
-use muster_core::topology::LearntTree;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{CgroupUse, GpuConfig, SharedMemoryUse, WorkerConfig};
 use crate::container_engine::{EngineFinder, FoundEngine};
-use crate::cpus::{CpuLayout, CpuLedger};
 use crate::driver::{Driver, Executor, Health};
 use crate::error::Error;
 use crate::exec::Execs;
-use crate::gpu::{
-    FaultMemory, GpuBackend, GpuError, GpuMemory, GpuMonitor, GpuSensors, GpuUse, HandOver,
-    HelpedBackend, HelperProgram, SimulatedBackend, Timeline,
-};
+use crate::gpu::{GpuMemory, GpuMonitor, GpuSensors, GpuUse, HandOver};
 use crate::gpu_occupancy::GpuOccupancy;
 use crate::health;
 use crate::identity::{DataDirectory, Machine};
 use crate::inbox::{Outbox, inbox};
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
-use crate::metrics;
+use crate::metrics_page;
 use crate::runner::{self, Hardware, Runner, RunnerConfig, SharedMemoryHost};
 use crate::session::SessionKeeper;
 use crate::task_place;
-use crate::topology::{self, PciAddress, Sysfs};
-use crate::watchdog::{Watchdog, telling};
+use crate::topology::PciAddress;
+use ground::Ground;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::{CgroupHost, Controller};
@@ -57,70 +53,113 @@ pub async fn run(
     config: WorkerConfig,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
+    let (_, settings) = watch::channel(config);
+    run_reloading(settings, shutdown).await
+}
+
+/// As [`run`], with settings that change: those options that reload are read anew when they are used.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_reloading(
+    settings: watch::Receiver<WorkerConfig>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Error> {
+    let config = settings.borrow().clone();
     config.validate()?;
-    metrics::describe();
     let machine = Machine::inspect().map_err(system("inspecting the machine"))?;
-    let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
     let data = take_data(&config, &machine)?;
-    let watchdog = Watchdog::of_this_process();
-    let gpus = open_gpus(&config.gpus, &name, watchdog.as_ref()).await?;
-    let addresses = gpus.pci_addresses();
-    let learnt = topology::learn(&config.topology, gpus.inventory(), &addresses);
-    let hardware = hardware(&config, &*gpus, &addresses)?;
-    let (memory, sensors) = (gpus.memory(), gpus.sensors());
-    let monitor = GpuMonitor::start(gpus, FaultMemory::open(data.gpu_faults(), &machine.boot_id))?;
-    let host = registration(&config, &data, machine, (monitor.inventory(), learnt));
-    let (stop, clock) = (CancellationToken::new(), LeaseClock::start());
-    let (outbox, incoming) = inbox();
-    let engines = watch_engine(&config, &data, &stop).await;
-    let (hand_over, uses) = hand_over(&config, memory, outbox.clone());
-    let settings = runner_config((&config, &data), hardware, engines.clone())?;
-    let runner = Runner::new(settings, hand_over, clock, outbox.clone());
-    let (journal, records) = Journal::open(&data.journal())?;
-    let (agent, actions, late) = recover(&runner, &data, records).await?;
-    let watched = gpus_to_watch(&monitor, addresses, sensors, uses.clone());
-    let place = place(&data, &host, clock, &config);
-    let desk = health::start(&config.health, place, watched, outbox.clone(), &stop);
-    let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
-    let (newest, accepted) = watch::channel(agent.leader());
-    let keeper = SessionKeeper::new(
-        (host, engines),
-        config.schedulers,
-        outbox,
-        accepted,
-        stop.clone(),
-    );
-    let mut driver = Driver {
-        agent,
-        clock,
-        inbox: incoming,
-        execs: Execs::new(runner.clone(), data.tasks()),
-        runner,
-        executor: handle,
-        gpu_occupancy: GpuOccupancy::new(monitor.inventory(), config.health.job_mapping),
-        gpus: monitor,
-        uses,
-        health: Health::new(desk),
-        newest,
-        logs: data.logs(),
-        retention: config.log_retention,
-        ships: config.log_shipping.is_some(),
-        tasks: data.tasks(),
-        watchdog,
-        shutdown: stop.clone(),
-    };
-    let executor = tokio::spawn(executor.run());
-    ship(config.log_shipping, name, &data, stop.clone());
-    driver.recovered(actions, late).await?;
-    let outcome = tokio::select! {
-        () = shutdown => Ok(()),
-        outcome = keeper.run() => outcome,
-        outcome = driver.run() => outcome,
-        _ = executor => Err(Error::Ended("executor")),
+    let stop = CancellationToken::new();
+    metrics_page::serve(config.metrics_listen, &stop).await?;
+    let ground = Ground::prepare(&config, &data, machine).await?;
+    let outcome = match Loops::assemble((config, settings), (&data, ground), &stop).await {
+        Ok(loops) => loops.run(shutdown).await,
+        Err(error) => Err(error),
     };
     stop.cancel();
     task_place::leave(&data);
     outcome
+}
+
+/// The loops of an agent that has found what the last one left, before they run.
+struct Loops {
+    driver: Driver,
+    executor: Executor,
+    keeper: SessionKeeper,
+    /// What the agent wants done first.
+    actions: Vec<muster_core::agent::Action>,
+    /// What happened while no agent ran.
+    late: Vec<Input>,
+}
+
+impl Loops {
+    async fn assemble(
+        (config, settings): (WorkerConfig, watch::Receiver<WorkerConfig>),
+        (data, ground): (&DataDirectory, Ground),
+        stop: &CancellationToken,
+    ) -> Result<Self, Error> {
+        let (host, gpus) = (ground.host, ground.gpus);
+        let clock = LeaseClock::start();
+        let (outbox, incoming) = inbox();
+        let engines = watch_engine(&config, data, stop).await;
+        let (hand_over, uses) = hand_over(&config, ground.memory, outbox.clone());
+        let limits = runner_config((&config, data), ground.hardware, engines.clone())?;
+        let runner = Runner::new(limits, hand_over, clock, outbox.clone());
+        let (journal, records) = Journal::open(&data.journal())?;
+        let (agent, actions, late) = recover(&runner, data, records).await?;
+        let watched = gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone());
+        let place = place(data, &host, clock, &config);
+        let desk = health::start(&config.health, place, watched, outbox.clone(), stop);
+        let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
+        let (newest, accepted) = watch::channel(agent.leader());
+        let keeper = SessionKeeper::new(
+            (host, engines),
+            config.schedulers,
+            outbox,
+            accepted,
+            stop.clone(),
+        );
+        let driver = Driver {
+            agent,
+            clock,
+            inbox: incoming,
+            execs: Execs::new(runner.clone(), data.tasks()),
+            runner,
+            executor: handle,
+            gpu_occupancy: GpuOccupancy::new(gpus.inventory(), config.health.job_mapping),
+            gpus,
+            uses,
+            health: Health::new(desk),
+            newest,
+            logs: data.logs(),
+            settings,
+            ships: config.log_shipping.is_some(),
+            tasks: data.tasks(),
+            watchdog: ground.watchdog,
+            shutdown: stop.clone(),
+        };
+        ship(config.log_shipping, ground.name, data, stop.clone());
+        Ok(Self {
+            driver,
+            executor,
+            keeper,
+            actions,
+            late,
+        })
+    }
+
+    /// Runs until `shutdown` completes, or one of them cannot go on.
+    async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+        let mut driver = self.driver;
+        let executor = tokio::spawn(self.executor.run());
+        driver.recovered(self.actions, self.late).await?;
+        tokio::select! {
+            () = shutdown => Ok(()),
+            outcome = self.keeper.run() => outcome,
+            outcome = driver.run() => outcome,
+            _ = executor => Err(Error::Ended("executor")),
+        }
+    }
 }
 
 /// Who waits for the memory of GPUs that go from one task to the next, as long as the settings say; and what is remembered of
@@ -136,18 +175,6 @@ fn hand_over(
     );
     let hand_over = HandOver::new(memory, patience, (outbox, uses.clone()));
     (hand_over, uses)
-}
-
-/// What tasks are bound to and kept from.
-fn hardware(
-    config: &WorkerConfig,
-    gpus: &dyn GpuBackend,
-    addresses: &BTreeMap<GpuUuid, PciAddress>,
-) -> Result<Hardware, Error> {
-    Ok(Hardware {
-        cpus: cpu_ledger(config, addresses)?,
-        devices: gpus.device_numbers(),
-    })
 }
 
 /// The container engine of this host, looked for now and again and again until `stop`.
@@ -289,36 +316,6 @@ fn lost_by_reboot(records: &[JournalRecord], found: &[Found]) -> Vec<Found> {
         .collect()
 }
 
-fn registration(
-    config: &WorkerConfig,
-    data: &DataDirectory,
-    machine: Machine,
-    (gpus, learnt): (&[GpuDescription], LearntTree),
-) -> HostRegistration {
-    let name = config.name.clone().unwrap_or(machine.name);
-    HostRegistration {
-        address: config.address.clone().unwrap_or_else(|| name.clone()),
-        name,
-        worker_id: data.worker_id(),
-        incarnation: data.incarnation(),
-        boot_id: machine.boot_id,
-        gpus: gpus.to_vec(),
-        cpus_milli: config.cpus_milli.unwrap_or(machine.cpus_milli),
-        memory_mib: config.memory_mib.unwrap_or(machine.memory_mib),
-        labels: labels(config),
-        learnt,
-    }
-}
-
-/// The settings' labels, and what this host says of itself.
-fn labels(config: &WorkerConfig) -> BTreeMap<String, String> {
-    let mut labels = config.labels.clone();
-    if let Some(driver) = health::loaded_driver(&config.health.host_root) {
-        labels.insert(DRIVER_LABEL.to_owned(), driver);
-    }
-    labels
-}
-
 fn engine_finder(config: &WorkerConfig, data: &DataDirectory) -> EngineFinder {
     let has_real_gpus = !matches!(config.gpus, GpuConfig::Simulated { .. });
     EngineFinder::new(
@@ -417,21 +414,6 @@ fn cgroups(wanted: CgroupUse, data: &DataDirectory) -> Result<Option<CgroupHost>
     Ok(host)
 }
 
-/// The CPUs that tasks can be bound to: those that this process may use itself.
-fn cpu_ledger(
-    config: &WorkerConfig,
-    addresses: &BTreeMap<GpuUuid, PciAddress>,
-) -> Result<CpuLedger, Error> {
-    let ours = rustix::thread::sched_getaffinity(None)
-        .map_err(|error| system("asking for the CPUs of this process")(error.into()))?;
-    let allowed = |cpu| usize::try_from(cpu).is_ok_and(|cpu| ours.is_set(cpu));
-    let sysfs = Sysfs::new(&config.topology.sysfs_root);
-    let near =
-        { addresses.iter() }.filter_map(|(gpu, address)| Some((*gpu, sysfs.node_of(*address)?)));
-    let layout = CpuLayout::read(&config.topology.sysfs_root, allowed);
-    Ok(CpuLedger::new(layout, near.collect()))
-}
-
 /// The small program that only supervises, if it was installed beside this one; else this one, which can do so too.
 fn supervisor_beside(program: PathBuf) -> PathBuf {
     let small = program.with_file_name(SUPERVISOR_PROGRAM);
@@ -441,54 +423,6 @@ fn supervisor_beside(program: PathBuf) -> PathBuf {
 fn absolute(path: PathBuf) -> Result<PathBuf, Error> {
     path.canonicalize()
         .map_err(system("resolving the checkpoint root"))
-}
-
-async fn open_gpus(
-    config: &GpuConfig,
-    host: &str,
-    watchdog: Option<&Watchdog>,
-) -> Result<Box<dyn GpuBackend>, Error> {
-    match config {
-        // A driver that starts may take a minute: systemd must not take us for frozen.
-        GpuConfig::Nvml | GpuConfig::Auto => match telling(watchdog, open_helped()).await {
-            Ok(backend) => Ok(Box::new(backend)),
-            Err(error @ GpuError::NoDriver(_)) if *config == GpuConfig::Auto => {
-                tracing::info!(%error, "this host offers no GPUs");
-                Ok(no_gpus(host))
-            }
-            Err(error @ GpuError::NoDriver(_)) => Err(error.into()),
-            // The tasks of an earlier agent need this one more than a list of GPUs.
-            Err(error) => {
-                tracing::error!(%error, "the driver lists no GPUs: this host offers none");
-                Ok(no_gpus(host))
-            }
-        },
-        GpuConfig::Simulated {
-            count,
-            model,
-            memory_mib,
-            timeline,
-            pci_addresses,
-        } => {
-            let timeline = match timeline {
-                Some(path) => Timeline::read(path)?,
-                None => Timeline::default(),
-            };
-            let backend = SimulatedBackend::new(host, *count, model, *memory_mib, timeline);
-            Ok(Box::new(backend.with_pci_addresses(pci_addresses)?))
-        }
-        GpuConfig::None => Ok(no_gpus(host)),
-    }
-}
-
-async fn open_helped() -> Result<HelpedBackend, GpuError> {
-    let open = || HelpedBackend::open(HelperProgram::of_this_binary());
-    let opened = tokio::task::spawn_blocking(open).await;
-    opened.unwrap_or_else(|error| Err(GpuError::Told(format!("the opening failed: {error}"))))
-}
-
-fn no_gpus(host: &str) -> Box<dyn GpuBackend> {
-    Box::new(SimulatedBackend::new(host, 0, "", 0, Timeline::default()))
 }
 
 fn system(operation: &'static str) -> impl FnOnce(std::io::Error) -> Error {

@@ -1,12 +1,14 @@
-//! Developer tools: `cargo xtask tidy` checks the house rules that the compiler and clippy cannot.
+//! Developer tools: `cargo xtask tidy` checks the house rules that the compiler and clippy cannot, `cargo xtask dashboards` writes
+//! Grafana's dashboards.
 
 #![forbid(unsafe_code)]
 
+mod dashboards;
 mod tidy;
 
 use std::env;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -23,24 +25,33 @@ fn main() -> Result<ExitCode> {
         .as_slice()
     {
         ["tidy"] => tidy(),
+        ["dashboards"] => {
+            dashboards::write(&root()?)?;
+            Ok(ExitCode::SUCCESS)
+        }
         _ => {
             writeln!(
                 std::io::stderr(),
-                "usage: cargo xtask tidy    check the house rules"
+                "usage: cargo xtask tidy          check the house rules\n       cargo xtask dashboards    write Grafana's dashboards from {}",
+                dashboards::SOURCE
             )?;
             Ok(ExitCode::from(EXIT_USAGE))
         }
     }
 }
 
-/// Prints one line per finding; succeeds when there is none.
-fn tidy() -> Result<ExitCode> {
+/// The folder of the workspace.
+fn root() -> Result<PathBuf> {
     // Of this run: a program out of a cache may have been compiled in another checkout.
     let folder = env::var_os("CARGO_MANIFEST_DIR").context("call it by `cargo xtask`")?;
-    let root = Path::new(&folder)
-        .parent()
-        .context("xtask lies in the workspace")?;
-    let report = tidy::check(root)?;
+    let root = Path::new(&folder).parent();
+    root.map(Path::to_path_buf)
+        .context("xtask lies in the workspace")
+}
+
+/// Prints one line per finding; succeeds when there is none.
+fn tidy() -> Result<ExitCode> {
+    let report = tidy::check(&root()?)?;
     let mut output = std::io::stdout().lock();
     for finding in &report.findings {
         writeln!(output, "{finding}")?;

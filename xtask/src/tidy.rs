@@ -1,5 +1,6 @@
 //! The house rules, checked over every file of the repository.
 
+mod dashboards;
 mod dependencies;
 mod finding;
 mod language;
@@ -42,6 +43,7 @@ pub(crate) fn check(root: &Path) -> Result<Report> {
     let files = read(root)?;
     let mut findings: Vec<Finding> = files.iter().flat_map(check_text).collect();
     findings.extend(check_rust(&files));
+    findings.extend(dashboards::check(&files)?);
     findings.sort();
     Ok(Report {
         files: files.len(),

@@ -1,14 +1,18 @@
-//! From a worker's finding until it hears that the decision about it is committed, among 10,000 workers.
+//! From a worker's finding until it hears that the decision about it is committed, among 10,000 workers; and until a gang that the
+//! finding strikes is placed again as a whole.
 
 use std::time::Duration;
 
-use anyhow::ensure;
-use tokio::time::{interval, sleep};
+use anyhow::{Context as _, ensure};
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use tokio::time::{Instant, interval, sleep, timeout};
 
 use crate::fleet::{Fleet, FleetShape};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
+use crate::specs;
 use crate::testbed::{Shape, Testbed};
 
 const HOSTS: u32 = 10_000;
@@ -23,6 +27,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Wanted for 99 of 100, in milliseconds.
 const WANTED_P99_MS: f64 = 1_000.0;
 const WANTED_P50_MS: f64 = 500.0;
+/// Gangs that are struck, one after another, and their tasks: each has a host to itself.
+const GANGS: u32 = 20;
+const GANGS_QUICK: u32 = 3;
+const GANG_TASKS: u32 = 64;
+/// Wanted until a gang is placed again, in milliseconds: where there is room.
+const PLACED_AGAIN_WANTED_MS: f64 = 5_000.0;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
@@ -38,6 +48,17 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     fleet.await_welcomed(hosts, PATIENCE).await?;
     // Two periods: the registrations' echo is over.
     sleep(Duration::from_secs(10)).await;
+    let rows = vec![
+        found(&mut fleet, hosts, findings).await?,
+        placed_again(bench, &testbed, &mut fleet, hosts).await?,
+    ];
+    drop(fleet);
+    testbed.stop()?;
+    Ok(rows)
+}
+
+/// Workers find something, one after another.
+async fn found(fleet: &mut Fleet, hosts: u32, findings: u32) -> anyhow::Result<Row> {
     let mut pause = interval(PAUSE);
     let stride = hosts / findings;
     for at in 0..findings {
@@ -53,7 +74,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         count == findings as usize,
         "{count} of {findings} were heard"
     );
-    let row = Row {
+    Ok(Row {
         what: "finding to its committed block".to_owned(),
         conditions: format!(
             "{hosts} simulated workers with {GPUS_PER_HOST} GPUs, a beat every 5 s each; {findings} of them find an XID 48, one every {} ms; until the worker hears of the commit",
@@ -65,8 +86,65 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
             p50: WANTED_P50_MS,
             p99: WANTED_P99_MS,
         }),
-    };
-    drop(fleet);
-    testbed.stop()?;
-    Ok(vec![row])
+    })
+}
+
+/// A GPU of a gang breaks, again and again: the gang ends, and has a place without that GPU.
+async fn placed_again(
+    bench: &Bench,
+    testbed: &Testbed,
+    fleet: &mut Fleet,
+    hosts: u32,
+) -> anyhow::Result<Row> {
+    let mut samples = Samples::default();
+    for _ in 0..bench.pick(GANGS, GANGS_QUICK) {
+        let before = fleet.assigned();
+        let spec = specs::gang(GANG_TASKS, GPUS_PER_HOST);
+        let job = testbed.client().submit_job(spec).await?.job;
+        let tasks = u64::from(GANG_TASKS);
+        fleet.await_assigned(before + tasks, PATIENCE).await?;
+        let victim = first_host(testbed, job).await?;
+        let began = Instant::now();
+        fleet.find(victim)?;
+        let again = fleet.await_assigned(before + 2 * tasks, PATIENCE).await?;
+        samples.push_ms(again.duration_since(began));
+        fleet.await_heard(PATIENCE).await?;
+        let elsewhere = first_host(testbed, job).await?;
+        ensure!(elsewhere != victim, "the gang came back to a broken GPU");
+        let client = testbed.client();
+        client
+            .cancel_job(job, "bench", "it was placed again")
+            .await?;
+        timeout(PATIENCE, client.wait_job(job))
+            .await
+            .context("a gang did not end")??;
+    }
+    Ok(Row {
+        what: "finding to its gang placed again".to_owned(),
+        conditions: format!(
+            "{hosts} simulated workers with {GPUS_PER_HOST} GPUs, a beat every 5 s each; a gang of {GANG_TASKS} tasks x {GPUS_PER_HOST} GPUs has an XID 48, and there is room; until the last worker has its new task; {} gangs",
+            samples.len()
+        ),
+        unit: "ms",
+        values: Values::percentiles(&samples),
+        goal: Some(Goal::Percentiles {
+            p50: PLACED_AGAIN_WANTED_MS,
+            p99: PLACED_AGAIN_WANTED_MS,
+        }),
+    })
+}
+
+/// The number of the worker that has a gang's first task.
+async fn first_host(testbed: &Testbed, job: JobId) -> anyhow::Result<u32> {
+    let client = testbed.client();
+    let detail = client
+        .get_job(job, 1, v1::Consistency::Linearizable)
+        .await?;
+    let attempt = detail.units.into_iter().find_map(|unit| unit.attempt);
+    let tasks = attempt.context("the gang has no place")?.tasks;
+    let host = &tasks.first().context("an attempt without tasks")?.host;
+    let number = host.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+    number
+        .parse()
+        .with_context(|| format!("{host} is no simulated worker"))
 }

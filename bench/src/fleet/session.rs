@@ -156,9 +156,10 @@ impl Session {
                 self.counters.refused.fetch_add(1, Ordering::Relaxed);
                 return ControlFlow::Break(());
             }
-            // Nobody asks a simulated worker for output, commands or faults.
+            // Nobody asks a simulated worker for output, commands or faults, and its replicas stay.
             Some(
-                FromLeader::LogRequest(_)
+                FromLeader::Replicas(_)
+                | FromLeader::LogRequest(_)
                 | FromLeader::LogCancel(_)
                 | FromLeader::Exec(_)
                 | FromLeader::InjectFault(_),

@@ -8,6 +8,7 @@ mod lives;
 mod obedience;
 mod raft;
 mod success;
+mod watching;
 
 pub use acknowledged::{Acknowledged, LostWrite};
 pub use agreement::{Agreement, Disagreement};
@@ -17,3 +18,4 @@ pub use lives::{LivedAtOnce, Lives, LivesError, Repeated};
 pub use obedience::{Obedience, StaleOrder};
 pub use raft::{Entry, RaftBreach, RaftRules};
 pub use success::{PhantomSuccess, phantom_successes};
+pub use watching::{WatchGap, Watching};

@@ -142,6 +142,7 @@ pub struct LocalCluster {
     network: Option<Network>,
     addresses: Vec<SocketAddr>,
     metrics: Vec<SocketAddr>,
+    worker_metrics: Vec<SocketAddr>,
     replicas: Vec<Member>,
     workers: Vec<Member>,
 }
@@ -165,13 +166,15 @@ impl LocalCluster {
             .apart
             .then(|| Network::build(options.replicas + options.workers))
             .transpose()?;
-        let (addresses, metrics) = addresses_of(options.replicas, network.as_ref())?;
+        let (addresses, mut metrics) = addresses_of(&options, network.as_ref())?;
+        let worker_metrics = metrics.split_off(options.replicas);
         let mut cluster = Self {
             options,
             folder,
             network,
             addresses,
             metrics,
+            worker_metrics,
             replicas: Vec::new(),
             workers: Vec::new(),
         };
@@ -209,6 +212,12 @@ impl LocalCluster {
     #[must_use]
     pub fn metrics(&self) -> &[SocketAddr] {
         &self.metrics
+    }
+
+    /// Prometheus addresses of all workers.
+    #[must_use]
+    pub fn worker_metrics(&self) -> &[SocketAddr] {
+        &self.worker_metrics
     }
 
     /// The folder that holds everything.
@@ -385,6 +394,9 @@ impl LocalCluster {
             data_dir: member.data(),
             checkpoint_root: Some(self.shared_folder().join("checkpoints")),
             gpus: self.gpus_of(index),
+            // Another build may not know it.
+            metrics_listen: (self.options.worker_binary.is_none())
+                .then_some(self.worker_metrics[index]),
             ..WorkerConfig::default()
         };
         write_config(&member, &config)?;
@@ -434,21 +446,26 @@ impl Drop for LocalCluster {
     }
 }
 
-/// gRPC and Prometheus addresses of so many replicas.
+/// gRPC addresses of the replicas, and Prometheus addresses of the replicas and then of the workers.
 fn addresses_of(
-    replicas: usize,
+    options: &ClusterOptions,
     network: Option<&Network>,
 ) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>), ClusterError> {
+    let replicas = options.replicas;
     let Some(network) = network else {
-        let mut addresses = free_addresses(2 * replicas).map_err(failed("drawing free ports"))?;
+        let count = 2 * replicas + options.workers;
+        let mut addresses = free_addresses(count).map_err(failed("drawing free ports"))?;
         let metrics = addresses.split_off(replicas);
         return Ok((addresses, metrics));
     };
-    let at = |port| {
-        let addresses = (0..replicas).map(|host| IpAddr::V4(network.address(host)));
+    let at = |port, hosts: usize| {
+        let addresses = (0..hosts).map(|host| IpAddr::V4(network.address(host)));
         addresses.map(move |ip| SocketAddr::new(ip, port)).collect()
     };
-    Ok((at(OWN_PORT), at(OWN_METRICS_PORT)))
+    Ok((
+        at(OWN_PORT, replicas),
+        at(OWN_METRICS_PORT, replicas + options.workers),
+    ))
 }
 
 /// Writes what differs from the defaults: another build may not know all of the others.

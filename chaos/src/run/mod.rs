@@ -17,6 +17,7 @@ mod nemesis;
 mod options;
 mod profile;
 mod report;
+mod target;
 mod truth;
 
 use std::fs;
@@ -36,6 +37,7 @@ pub use judge::{Invariant, Violation};
 pub use options::RunOptions;
 pub use profile::{Fault, Profile};
 pub use report::{Coverage, FaultFigures, RunReport, Spread, Verdict};
+pub use target::{NamedAgent, TargetOptions, UnfitProcess, run_target};
 
 use crate::cluster::{ClusterError, ClusterOptions, LocalCluster, raise_loopback};
 use crate::demo::timeline::{Output, Timeline, Voice};
@@ -44,7 +46,7 @@ use book::Book;
 use clock::now_us;
 use history::{Call, History};
 use judge::Evidence;
-use load::{Heard, Users, Watchers};
+use load::{Heard, Users, Watchers, Workshop};
 use nemesis::{Episode, Halted, Nemesis, Tools, build_library, give_no_orders};
 use options::{DRAIN_PATIENCE, GPUS_PER_HOST, POLL, REPLICAS, SHORT_LOG, WHOLE_LOG, WORKERS};
 use truth::Sight;
@@ -209,9 +211,9 @@ async fn disturb(
 ) -> Result<Disturbed, RunError> {
     let addresses = nemesis.cluster.addresses();
     let ledger = nemesis.ledger().to_owned();
-    let watchers = Watchers::begin(&addresses).await?;
-    let places = (&*options.trainer, &*ledger);
-    let users = Users::begin(&addresses, options.seed, places, history).await?;
+    let watchers = Watchers::begin(&addresses, Revision(0)).await?;
+    let workshop = Workshop::own(&options.trainer, &ledger);
+    let users = Users::begin(&addresses, options.seed, &workshop, history).await?;
     let faults = options.profile.faults();
     let mut episodes = Vec::new();
     'rounds: for round in 1..=options.repetitions {

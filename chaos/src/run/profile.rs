@@ -42,14 +42,30 @@ pub enum Fault {
     Upgraded,
     /// A replica is away while the others write one snapshot after another and drop their log.
     SnapshotStorm,
+    /// A replica is started without its data, and later with it again.
+    DataWiped,
     /// A GPU has an uncorrectable error, and is healed.
     GpuFaulted,
     /// Many urgent gangs come at once and preempt what runs.
     PreemptStorm,
+    /// A GPU is blocked, and unblocked. This one and those that follow are for clusters of others: see [`super::target`].
+    GpuBlocked,
+    /// A host is blocked, and unblocked.
+    HostBlocked,
+    /// A host is drained, and unblocked.
+    HostDrained,
+    /// All jobs of the run that live are cancelled at once.
+    JobsCancelled,
+    /// Another replica is made to lead.
+    LeadershipTransferred,
+    /// A replica is killed by its process id; whoever runs it starts it again.
+    ReplicaKilled,
+    /// A replica stands still, and goes on as if nothing had been.
+    ReplicaFrozen,
 }
 
 impl Fault {
-    /// All of them that need neither a second build nor a log that is cut.
+    /// All of them that need neither a second build nor a log that is cut, and can be made on small disks.
     pub const ALL: [Self; 18] = [
         Self::LeaderKilled,
         Self::FollowerKilled,
@@ -70,6 +86,43 @@ impl Fault {
         Self::GpuFaulted,
         Self::PreemptStorm,
     ];
+
+    /// What can be done to a cluster that is not ours, if its owner allows it: through the API, or to processes that were named.
+    pub const OUTSIDE: [Self; 9] = [
+        Self::GpuBlocked,
+        Self::HostBlocked,
+        Self::HostDrained,
+        Self::JobsCancelled,
+        Self::LeadershipTransferred,
+        Self::AgentFrozen,
+        Self::AgentKilled,
+        Self::ReplicaFrozen,
+        Self::ReplicaKilled,
+    ];
+
+    /// What `--allow` calls it; none if it is only for clusters of our own.
+    #[must_use]
+    pub const fn permission(self) -> Option<&'static str> {
+        Some(match self {
+            Self::GpuBlocked => "block-gpu",
+            Self::HostBlocked => "block-host",
+            Self::HostDrained => "drain-host",
+            Self::JobsCancelled => "cancel-jobs",
+            Self::LeadershipTransferred => "transfer-leader",
+            Self::AgentFrozen => "freeze-agent",
+            Self::AgentKilled => "kill-agent",
+            Self::ReplicaFrozen => "freeze-replica",
+            Self::ReplicaKilled => "kill-replica",
+            _ => return None,
+        })
+    }
+
+    /// What `--allow` calls so.
+    #[must_use]
+    pub fn permitted(name: &str) -> Option<Self> {
+        let mut outside = Self::OUTSIDE.into_iter();
+        outside.find(|fault| fault.permission() == Some(name))
+    }
 
     /// What is broken, for people.
     #[must_use]
@@ -93,8 +146,16 @@ impl Fault {
             Self::RolledOver => "rolling restart",
             Self::Upgraded => "rolling upgrade",
             Self::SnapshotStorm => "snapshots while a replica is away",
+            Self::DataWiped => "data of a replica lost",
             Self::GpuFaulted => "GPU faulted",
             Self::PreemptStorm => "storm of urgent gangs",
+            Self::GpuBlocked => "GPU blocked",
+            Self::HostBlocked => "host blocked",
+            Self::HostDrained => "host drained",
+            Self::JobsCancelled => "all jobs of the run cancelled",
+            Self::LeadershipTransferred => "leadership transferred",
+            Self::ReplicaKilled => "replica killed",
+            Self::ReplicaFrozen => "replica frozen",
         }
     }
 
@@ -124,6 +185,8 @@ impl Fault {
                 | Self::SyncFailed
                 | Self::RolledOver
                 | Self::Upgraded
+                | Self::DataWiped
+                | Self::LeadershipTransferred
         )
     }
 
@@ -137,6 +200,7 @@ impl Fault {
                 | Self::LeaderAndHostKilled
                 | Self::HostCut
                 | Self::GpuFaulted
+                | Self::HostDrained
         )
     }
 
@@ -186,17 +250,19 @@ pub enum Profile {
     Upgrade,
     /// See [`Fault::SnapshotStorm`].
     SnapshotStorm,
+    /// See [`Fault::DataWiped`].
+    WipeAndRejoin,
     /// See [`Fault::GpuFaulted`].
     GpuFaults,
     /// See [`Fault::PreemptStorm`].
     PreemptStorm,
-    /// Every fault that needs neither a second build nor a log that is cut.
+    /// Every fault of [`Fault::ALL`].
     All,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Smoke,
         Self::LeaderKill,
         Self::PauseLeader,
@@ -213,6 +279,7 @@ impl Profile {
         Self::RollingRestart,
         Self::Upgrade,
         Self::SnapshotStorm,
+        Self::WipeAndRejoin,
         Self::GpuFaults,
         Self::PreemptStorm,
         Self::All,
@@ -238,6 +305,7 @@ impl Profile {
             Self::RollingRestart => "rolling-restart",
             Self::Upgrade => "upgrade",
             Self::SnapshotStorm => "snapshot-storm",
+            Self::WipeAndRejoin => "wipe-and-rejoin",
             Self::GpuFaults => "gpu-faults",
             Self::PreemptStorm => "preempt-storm",
             Self::All => "all",
@@ -270,6 +338,7 @@ impl Profile {
             Self::RollingRestart => vec![Fault::RolledOver],
             Self::Upgrade => vec![Fault::Upgraded],
             Self::SnapshotStorm => vec![Fault::SnapshotStorm],
+            Self::WipeAndRejoin => vec![Fault::DataWiped],
             Self::GpuFaults => vec![Fault::GpuFaulted],
             Self::PreemptStorm => vec![Fault::PreemptStorm],
             Self::All => Fault::ALL.to_vec(),
@@ -287,6 +356,16 @@ mod tests {
             assert_eq!(Profile::named(profile.name()), Some(profile));
         }
         assert_eq!(Profile::named("nothing"), None);
+    }
+
+    #[test]
+    fn what_can_be_allowed_has_a_name_that_leads_back() {
+        for fault in Fault::OUTSIDE {
+            let name = fault.permission().unwrap_or_default();
+            assert_eq!(Fault::permitted(name), Some(fault));
+        }
+        assert_eq!(Fault::permitted("disk-full"), None);
+        assert_eq!(Fault::DiskFull.permission(), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use muster_core::command::{HostHealth, StopCause, StopReason};
+use muster_core::command::{HostHealth, ReplicaStanding, StopCause, StopReason};
 use muster_core::event::EventKind;
 use muster_core::health::component::Phase;
 use muster_core::ids::AttemptEpoch;
@@ -18,6 +18,14 @@ pub enum Situation {
     WritesLost,
     /// A replica stopped because its disk was full.
     DiskStopped,
+    /// A replica stopped because its disk failed.
+    DiskFailed,
+    /// The disk of a replica stood still, and went on.
+    DiskStalled,
+    /// A replica did not start because something on its disk was damaged.
+    DamageFound,
+    /// A watcher went on where it had been cut off.
+    WatchResumed,
     /// A replica lagged so far that it installed a snapshot.
     SnapshotInstalled,
     /// A request that had been answered was sent again.
@@ -78,16 +86,26 @@ pub enum Situation {
     Preempted,
     /// A leader began while an attempt that its predecessor had preempted was still ending.
     PreemptedLeaderless,
+    /// A replica began to vote in a cluster that worked.
+    VoterAdded,
+    /// A replica was removed from a cluster that worked.
+    ReplicaRemoved,
+    /// A replica found out that it had been removed.
+    RemovalNoticed,
     /// A leader was killed when what it had proposed was not committed.
     KilledBetween,
 }
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 41] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
+        Self::DiskFailed,
+        Self::DiskStalled,
+        Self::DamageFound,
+        Self::WatchResumed,
         Self::SnapshotInstalled,
         Self::RequestRepeated,
         Self::PipelineSubmitted,
@@ -118,6 +136,9 @@ impl Situation {
         Self::BeatsStretched,
         Self::Preempted,
         Self::PreemptedLeaderless,
+        Self::VoterAdded,
+        Self::ReplicaRemoved,
+        Self::RemovalNoticed,
         Self::KilledBetween,
     ];
 
@@ -126,6 +147,10 @@ impl Situation {
             Self::Leadership => "leaderships begun",
             Self::WritesLost => "kills that lost unsynced writes",
             Self::DiskStopped => "replicas stopped by a full disk",
+            Self::DiskFailed => "replicas stopped by a disk that failed",
+            Self::DiskStalled => "disks that stood still",
+            Self::DamageFound => "damaged disks refused",
+            Self::WatchResumed => "watches that went on",
             Self::SnapshotInstalled => "snapshots installed",
             Self::RequestRepeated => "answered requests repeated",
             Self::PipelineSubmitted => "pipelines acknowledged",
@@ -156,6 +181,9 @@ impl Situation {
             Self::OldOrderRefused => "old orders refused",
             Self::Preempted => "attempts stopped to make room",
             Self::PreemptedLeaderless => "preemptions that outlived their leader",
+            Self::VoterAdded => "replicas that began to vote",
+            Self::ReplicaRemoved => "replicas removed",
+            Self::RemovalNoticed => "replicas that noticed their removal",
             Self::KilledBetween => "leaders killed between plan and commit",
         }
     }
@@ -252,6 +280,11 @@ impl Preemptions {
 fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
     match kind {
         EventKind::LeaderBegan { .. } => Some(Situation::Leadership),
+        EventKind::ReplicaChanged(changed) => match changed.standing {
+            ReplicaStanding::Learner => None,
+            ReplicaStanding::Voter => Some(Situation::VoterAdded),
+            ReplicaStanding::Removed => Some(Situation::ReplicaRemoved),
+        },
         EventKind::AttemptPlaced { job, .. } => state
             .job(*job)
             .is_some_and(|job| job.spec.gang)

@@ -1,11 +1,19 @@
-//! A simulated disk: what was not synced is lost at a kill, in whole or from some point on.
+//! A simulated disk: what was not synced is lost at a kill, in whole or from some point on. It runs full, fails, stalls, and
+//! what lies on it decays.
 
-use std::collections::BTreeMap;
+mod medium;
+
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use muster_raft_store::disk::{LogChange, LogDisk, MetaKey, SnapshotDisk, SnapshotWrite, Synced};
+use tokio::time::Instant;
+
+use medium::{Medium, lock};
+
+/// How often a sync looks whether its turn has come.
+const STALL_LOOK: Duration = Duration::from_millis(20);
 
 /// The log of one replica's machine; survives the replica's kills.
 #[derive(Clone, Debug)]
@@ -31,49 +39,21 @@ pub enum Deceit {
     Syncs,
     /// The snapshot that was published last is not.
     Snapshots,
+    /// The newest votes are not.
+    Votes,
+    /// What a failing disk was given is not, although nobody was told: the replica went on after the error.
+    Errors,
 }
 
-#[derive(Debug, Default)]
-struct Medium {
-    /// What a reader sees: durable and not yet durable alike.
-    visible: Contents,
-    /// What survives a kill for certain.
-    durable: Contents,
-    /// Writes after `durable`, in order; each is atomic.
-    pending: Vec<Vec<LogChange>>,
-    /// Published snapshots (durable) and staged ones (lost at a kill).
-    published: BTreeMap<String, Arc<[u8]>>,
-    staged: BTreeMap<String, Arc<[u8]>>,
-    /// Counts mounts; an older mount can no longer write.
-    mount: u64,
-    deceit: Deceit,
-    /// Writes and syncs fail while it is set.
-    full: bool,
-    /// Whether a write of this mount failed because of that.
-    ran_out_of_space: bool,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Contents {
-    entries: BTreeMap<u64, Vec<u8>>,
-    meta: BTreeMap<MetaKey, Vec<u8>>,
-}
-
-impl Contents {
-    fn change(&mut self, change: &LogChange) {
-        match change {
-            LogChange::PutEntry { index, record } => {
-                self.entries.insert(*index, record.clone());
-            }
-            LogChange::RemoveEntries { from, to } => {
-                self.entries
-                    .retain(|index, _| !(*from..*to).contains(index));
-            }
-            LogChange::PutMeta { key, record } => {
-                self.meta.insert(*key, record.clone());
-            }
-        }
-    }
+/// What is wrong with a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// Writes and syncs fail for want of space.
+    pub full: bool,
+    /// Writes and syncs fail, for no reason that could be helped.
+    pub failing: bool,
+    /// Syncs do not come to an end.
+    pub stalled: bool,
 }
 
 impl SimDisk {
@@ -95,6 +75,11 @@ impl SimDisk {
         let mut medium = lock(&self.medium);
         medium.mount += 1;
         medium.ran_out_of_space = false;
+        medium.failed = None;
+        medium.was_damaged = medium.damage.is_some();
+        medium.made_durable = 0;
+        medium.syncs_asked = 0;
+        medium.syncs_done = 0;
         MountedDisk {
             medium: Arc::clone(&self.medium),
             mount: medium.mount,
@@ -117,6 +102,9 @@ impl SimDisk {
         for change in pending[..kept].iter().flatten() {
             medium.durable.change(change);
         }
+        if medium.deceit == Deceit::Votes {
+            medium.durable.forget_votes();
+        }
         medium.visible = medium.durable.clone();
         pending.len() - kept
     }
@@ -138,20 +126,75 @@ impl SimDisk {
         lock(&self.medium).ran_out_of_space
     }
 
-    /// Lets the disk run full, or frees space.
-    pub fn set_full(&self, full: bool) {
-        lock(&self.medium).full = full;
+    /// When a write or sync of the log failed first since the disk was mounted last, because the disk does.
+    #[must_use]
+    pub fn failed(&self) -> Option<Instant> {
+        lock(&self.medium).failed
+    }
+
+    /// Whether anything decayed since the disk was mounted last, or was decayed then.
+    #[must_use]
+    pub fn was_damaged(&self) -> bool {
+        lock(&self.medium).was_damaged
+    }
+
+    /// Makes something of it worse or better.
+    pub fn set_condition(&self, change: impl FnOnce(&mut Condition)) {
+        change(&mut lock(&self.medium).condition);
+    }
+
+    /// Flips a bit of an entry of the log or, now and then, of the newest snapshot; false if there is neither, or if something
+    /// is damaged already.
+    #[must_use]
+    pub fn decay(&self, at: u32) -> bool {
+        lock(&self.medium).decay(at as usize)
+    }
+
+    /// Whether what decayed is still there.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        lock(&self.medium).is_damaged()
+    }
+
+    /// Puts back what decayed, if it is still there.
+    pub fn restore(&self) {
+        lock(&self.medium).restore();
     }
 }
 
 impl MountedDisk {
     fn writable(&self) -> io::Result<MutexGuard<'_, Medium>> {
         let mut medium = self.readable()?;
-        if medium.full {
-            medium.ran_out_of_space = true;
-            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        match medium.refusal() {
+            Some(refusal) => Err(refusal),
+            None => Ok(medium),
         }
-        Ok(medium)
+    }
+
+    /// For the log: a replica whose log cannot be written must stop.
+    fn log_writable(&self) -> io::Result<MutexGuard<'_, Medium>> {
+        let mut medium = self.readable()?;
+        if medium.condition.failing {
+            medium.failed.get_or_insert_with(Instant::now);
+        }
+        let Some(refusal) = medium.refusal() else {
+            return Ok(medium);
+        };
+        Err(refusal)
+    }
+
+    /// Waits for a sync's turn on a disk that may stall.
+    async fn await_turn(&self, ticket: u64) -> io::Result<()> {
+        tokio::time::sleep(self.sync_latency).await;
+        loop {
+            {
+                let medium = self.readable()?;
+                if !medium.condition.stalled && medium.syncs_done == ticket {
+                    return Ok(());
+                }
+            }
+            tokio::time::sleep(STALL_LOOK).await;
+        }
     }
 
     fn readable(&self) -> io::Result<MutexGuard<'_, Medium>> {
@@ -163,13 +206,15 @@ impl MountedDisk {
     }
 
     fn make_durable(&self, upto: usize) -> io::Result<()> {
-        let mut medium = self.writable()?;
+        let mut medium = self.log_writable()?;
         if medium.deceit == Deceit::Syncs {
             return Ok(());
         }
-        let count = upto.min(medium.pending.len());
+        let is_lost = medium.condition.failing;
+        let count = upto.saturating_sub(medium.made_durable);
         let synced: Vec<_> = medium.pending.drain(..count).collect();
-        for change in synced.iter().flatten() {
+        medium.made_durable += count;
+        for change in synced.iter().flatten().filter(|_| !is_lost) {
             medium.durable.change(change);
         }
         Ok(())
@@ -178,7 +223,7 @@ impl MountedDisk {
 
 impl LogDisk for MountedDisk {
     fn write(&self, changes: Vec<LogChange>) -> io::Result<()> {
-        let mut medium = self.writable()?;
+        let mut medium = self.log_writable()?;
         for change in &changes {
             medium.visible.change(change);
         }
@@ -188,15 +233,21 @@ impl LogDisk for MountedDisk {
 
     fn sync(&self, done: Synced) {
         let disk = self.clone();
-        let upto = match self.readable() {
-            Ok(medium) => medium.pending.len(),
+        let (upto, ticket) = match self.readable() {
+            Ok(mut medium) => {
+                medium.syncs_asked += 1;
+                let upto = medium.made_durable + medium.pending.len();
+                (upto, medium.syncs_asked - 1)
+            }
             Err(dead) => return done(Err(dead)),
         };
-        // Syncs of one disk take equally long, so they complete in order, each over what was written
-        // before it began.
+        // Syncs of one disk complete in order, each over what was written before it began.
         let _task = <super::runtime::SimRuntime as openraft_rt::AsyncRuntime>::spawn(async move {
-            tokio::time::sleep(disk.sync_latency).await;
-            let result = disk.make_durable(upto);
+            let turn = disk.await_turn(ticket).await;
+            let result = turn.and_then(|()| disk.make_durable(upto));
+            if let Ok(mut medium) = disk.readable() {
+                medium.syncs_done += 1;
+            }
             done(result);
         });
     }
@@ -306,11 +357,6 @@ impl SnapshotWrite for StagedSnapshot {
     }
 }
 
-// A panic while the lock is held ends the world anyway; what is behind it is plain data.
-fn lock(medium: &Mutex<Medium>) -> MutexGuard<'_, Medium> {
-    medium.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
@@ -335,5 +381,59 @@ mod tests {
             let left = disk.mount(Duration::ZERO).read_entries(0, 9, 99).unwrap();
             assert_eq!(left.len(), [5, 3, 0][lost]);
         }
+    }
+
+    #[test]
+    fn a_sync_covers_what_was_written_before_it_began_and_no_more() {
+        let disk = SimDisk::new(Deceit::None);
+        let mounted = disk.mount(Duration::ZERO);
+        mounted.write(vec![put(1)]).unwrap();
+        mounted.write(vec![put(2)]).unwrap();
+        // Two syncs over both; a third write comes before the second one is done.
+        mounted.make_durable(2).unwrap();
+        mounted.write(vec![put(3)]).unwrap();
+        mounted.make_durable(2).unwrap();
+        assert_eq!(disk.kill(0), 1);
+    }
+
+    #[test]
+    fn what_decayed_is_put_back_where_it_is_still_there() {
+        let disk = SimDisk::new(Deceit::None);
+        assert!(!disk.decay(3), "nothing is there");
+        let mounted = disk.mount(Duration::ZERO);
+        let record = vec![7; 4];
+        let put = |record: &[u8]| LogChange::PutEntry {
+            index: 1,
+            record: record.to_vec(),
+        };
+        mounted.write(vec![put(&record)]).unwrap();
+        mounted.make_durable(1).unwrap();
+        assert!(disk.decay(3) && disk.is_damaged() && disk.was_damaged());
+        let read = |disk: &MountedDisk| disk.read_entries(1, 2, 99).unwrap()[0].1.clone();
+        assert_eq!(read(&mounted), [15, 7, 7, 7]);
+        disk.restore();
+        assert_eq!((read(&mounted), disk.is_damaged()), (record.clone(), false));
+        // Replaced by another entry meanwhile.
+        assert!(disk.decay(3));
+        mounted.write(vec![put(&[1])]).unwrap();
+        assert!(!disk.is_damaged());
+        disk.restore();
+        assert_eq!(read(&mounted), [1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_disk_says_so_unless_it_deceives() {
+        let honest = SimDisk::new(Deceit::None);
+        let mounted = honest.mount(Duration::ZERO);
+        honest.set_condition(|now| now.failing = true);
+        assert!(mounted.write(vec![put(1)]).is_err() && honest.failed().is_some());
+        let deceitful = SimDisk::new(Deceit::Errors);
+        let mounted = deceitful.mount(Duration::ZERO);
+        deceitful.set_condition(|now| now.failing = true);
+        mounted.write(vec![put(1)]).unwrap();
+        mounted.make_durable(1).unwrap();
+        deceitful.kill(1_000);
+        let left = deceitful.mount(Duration::ZERO).last_entry().unwrap();
+        assert_eq!(left, None);
     }
 }

@@ -34,6 +34,14 @@ pub enum Domain {
     Agent,
     /// A user; a life for each of its jobs.
     User,
+    /// Machines for replicas that come later.
+    Spares,
+    /// An operator's errand.
+    Errand,
+    /// A replica's hub of watches.
+    Watch,
+    /// A watcher.
+    Watcher,
 }
 
 /// The draws of one life of one thing. Ids have 32 bits and lives 24; more begin anew.

@@ -59,6 +59,12 @@ impl Gateway {
         self.lock().inputs.remove(&replica);
     }
 
+    /// Hands something to a replica's leader loop; none if the replica is down.
+    pub async fn tell(&self, replica: NodeId, input: LeaderInput) -> Option<()> {
+        let inputs = self.lock().inputs.get(&replica)?.clone();
+        inputs.send(input).await.ok()
+    }
+
     /// Opens a stream from a worker to a replica and presents the worker; none if the replica cannot be
     /// reached.
     pub async fn dial(

@@ -13,11 +13,12 @@ use super::record::{Record, Scene, SceneKind};
 use super::report::Violation;
 use super::runtime::NodeId;
 use crate::check::{
-    Acknowledged, Agreement, Assembly, Entry, Exclusivity, Obedience, RaftRules, phantom_successes,
+    Acknowledged, Agreement, Assembly, Entry, Exclusivity, Obedience, RaftRules, Watching,
+    phantom_successes,
 };
 
 /// Where violations come from: the oracles, and what is reported as such.
-const SOURCES: usize = 7;
+const SOURCES: usize = 8;
 
 /// The judges of one world; clones share them.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +41,8 @@ pub struct Seen {
     pub agreement: Agreement,
     /// What replicas' logs are.
     pub raft: RaftRules,
+    /// What watchers were told.
+    pub watching: Watching,
     /// What the world went through.
     pub coverage: Coverage,
     /// What else must not have happened.
@@ -174,6 +177,7 @@ impl Seen {
             self.acknowledged.contradictions().len(),
             self.agreement.found().len(),
             self.raft.found().len(),
+            self.watching.found().len(),
             self.violations.len(),
         ]
     }
@@ -193,6 +197,7 @@ impl Seen {
             ),
             4 => all(&self.agreement.found()[known..], Violation::Divergence),
             5 => all(&self.raft.found()[known..], Violation::Raft),
+            6 => all(&self.watching.found()[known..], Violation::Watch),
             _ => self.violations[known..].to_vec(),
         }
     }
@@ -244,6 +249,7 @@ impl Seen {
         let after = self.read;
         self.read = after.max(state.revision);
         for (revision, events) in state.events.after(after).into_iter().flatten() {
+            self.watching.happened(revision, events);
             for event in events.iter() {
                 self.preemptions.read(&event.kind, &mut self.coverage);
                 self.scene(|| {

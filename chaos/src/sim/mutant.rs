@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disk::Deceit;
 use super::report::Violation;
-use crate::check::LostWrite;
+use crate::check::{LostWrite, RaftBreach, WatchGap};
 
 /// A known bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,11 +30,17 @@ pub enum Mutant {
     WallClockLeases,
     /// Agents give GPUs back that a task holds which cannot be killed.
     FreesHungGpus,
+    /// Replicas forget the newest votes that they gave.
+    ForgetsVote,
+    /// Replicas go on after a write or sync of their log has failed, as if it had not.
+    IgnoresDiskErrors,
+    /// Watchers go on one revision too late where they were cut off.
+    SkipsOnResume,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::AckBeforeSync,
         Self::LongLease,
         Self::ObeyOldOrders,
@@ -45,6 +51,9 @@ impl Mutant {
         Self::FalseSuccess,
         Self::WallClockLeases,
         Self::FreesHungGpus,
+        Self::ForgetsVote,
+        Self::IgnoresDiskErrors,
+        Self::SkipsOnResume,
     ];
 
     /// Its name on the command line.
@@ -61,6 +70,9 @@ impl Mutant {
             Self::FalseSuccess => "false-success",
             Self::WallClockLeases => "wall-clock-leases",
             Self::FreesHungGpus => "frees-hung-gpus",
+            Self::ForgetsVote => "forgets-vote",
+            Self::IgnoresDiskErrors => "ignores-disk-errors",
+            Self::SkipsOnResume => "skips-on-resume",
         }
     }
 
@@ -85,6 +97,17 @@ impl Mutant {
             Self::ObeyOldOrders => matches!(violation, Violation::Disobedience(_)),
             Self::BeginsAlone => matches!(violation, Violation::EarlyStart(_)),
             Self::SnapshotBeforeSync => matches!(violation, Violation::Replica(_)),
+            // A replica refuses a vote that is older than its log; where the log does not tell, two are elected in one term.
+            Self::ForgetsVote => matches!(
+                violation,
+                Violation::Replica(_) | Violation::Raft(RaftBreach::TwoLeaders { .. })
+            ),
+            // Unless it is elected before, a replica refuses a log with a hole.
+            Self::IgnoresDiskErrors => matches!(
+                violation,
+                Violation::Replica(_) | Violation::Lost(_) | Violation::Raft(_)
+            ),
+            Self::SkipsOnResume => matches!(violation, Violation::Watch(WatchGap::Missed { .. })),
             Self::StaleReads => matches!(violation, Violation::Lost(LostWrite::Unseen { .. })),
             Self::FalseSuccess => matches!(violation, Violation::Phantom(_)),
         }
@@ -103,6 +126,8 @@ impl Mutant {
         match mutant {
             Some(Self::AckBeforeSync) => Deceit::Syncs,
             Some(Self::SnapshotBeforeSync) => Deceit::Snapshots,
+            Some(Self::ForgetsVote) => Deceit::Votes,
+            Some(Self::IgnoresDiskErrors) => Deceit::Errors,
             _ => Deceit::None,
         }
     }

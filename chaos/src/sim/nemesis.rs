@@ -1,14 +1,18 @@
 //! The nemesis: carries out what the plan says, within a budget that lets the cluster recover, so that every failure is a bug.
 
+mod disks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use muster_core::command::GpuHealth;
 use muster_core::ids::GpuUuid;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::clients::CLIENT_NODES;
 use super::host::SimHost;
+use super::operator::Errand;
 use super::plan::{Act, Deed, Place};
 use super::record::{Scene, SceneKind};
 use super::report::{Incident, Report, Violation};
@@ -17,23 +21,27 @@ use super::world::World;
 use crate::error_chain::chain;
 
 /// What is broken now, and what was.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Nemesis {
     began: Instant,
     agents_down: BTreeSet<usize>,
     hosts_down: BTreeSet<usize>,
     hosts_frozen: BTreeSet<usize>,
-    disks_full: BTreeSet<u32>,
+    /// Replicas with a disk that is full, fails or decayed, and those with one that stands still.
+    disks_ill: BTreeSet<u32>,
+    disks_stalled: BTreeSet<u32>,
     frozen: BTreeSet<NodeId>,
     gpus_out: BTreeSet<(usize, GpuUuid)>,
     faults: BTreeMap<&'static str, u64>,
     repairs: BTreeMap<&'static str, u64>,
     skipped: u64,
+    /// Changes of the replicas that operators were sent for.
+    errands: Vec<oneshot::Receiver<()>>,
     incidents: Vec<Incident>,
 }
 
 /// What became of an act.
-enum Done {
+pub(super) enum Done {
     /// It was carried out.
     Yes,
     /// It could not be, for this reason.
@@ -49,12 +57,14 @@ impl Nemesis {
             agents_down: BTreeSet::new(),
             hosts_down: BTreeSet::new(),
             hosts_frozen: BTreeSet::new(),
-            disks_full: BTreeSet::new(),
+            disks_ill: BTreeSet::new(),
+            disks_stalled: BTreeSet::new(),
             frozen: BTreeSet::new(),
             gpus_out: BTreeSet::new(),
             faults: BTreeMap::new(),
             repairs: BTreeMap::new(),
             skipped: 0,
+            errands: Vec::new(),
             incidents: Vec::new(),
         }
     }
@@ -98,7 +108,16 @@ impl Nemesis {
                 self.step_replica_clock(world, *replica, *by_ms);
             }
             Deed::FillDisk(id) => return self.fill_disk(world, *id),
+            Deed::FailDisk(id) => return self.fail_disk(world, *id),
+            Deed::StallDisk(id) => return self.stall_disk(world, *id),
+            Deed::RotDisk { replica, at } => return self.rot_disk(world, *replica, *at),
             Deed::RepeatOrder(host) => self.repeat_order(world, *host as usize),
+            Deed::AddReplica => return self.bring_replica(world, Errand::Add).await,
+            Deed::RemoveReplica(id) => return self.remove_replica(world, *id),
+            Deed::ReplaceReplica(old) => {
+                let replace = |new| Errand::Replace { old: *old, new };
+                return self.bring_replica(world, replace).await;
+            }
             Deed::FreezeReplica(id) => return self.freeze_replica(world, *id),
             Deed::FreezeAgent(host) => return self.freeze_agent(world, *host as usize),
             Deed::FreezeHost(host) => return self.freeze_host(world, *host as usize),
@@ -225,14 +244,6 @@ impl Nemesis {
         self.broke(world, "clock of a replica stepped", what);
     }
 
-    fn fill_disk(&mut self, world: &World, id: u32) -> Done {
-        if !self.disks_full.insert(id) {
-            return Done::Skipped("it is full");
-        }
-        world.replicas.set_disk_full(id, true);
-        self.broke(world, "disk full", format_args!("replica {id}"))
-    }
-
     fn repeat_order(&mut self, world: &World, host: usize) {
         world.hosts[host].repeat_order();
         self.broke(
@@ -240,6 +251,38 @@ impl Nemesis {
             "old order repeated",
             format_args!("{}", host_name(host)),
         );
+    }
+
+    /// Ends of all changes of the replicas that were begun.
+    pub fn errands(&mut self) -> Vec<oneshot::Receiver<()>> {
+        std::mem::take(&mut self.errands)
+    }
+
+    /// Starts the next machine that has had no replica yet, and sends somebody to add it.
+    async fn bring_replica(&mut self, world: &mut World, what: impl Fn(u32) -> Errand) -> Done {
+        let mut machines = 1..=world.replicas_count();
+        let Some(id) = machines.find(|id| world.replicas.life(*id) == 0) else {
+            return Done::Skipped("no machine is left for a new replica");
+        };
+        if let Err(error) = world.start_replica(id).await {
+            let refusal = format!("({id}) did not start: {}", chain(&error));
+            world.judges.violate(Violation::Replica(refusal));
+            return Done::Skipped("it does not start");
+        }
+        self.send(world, what(id))
+    }
+
+    fn remove_replica(&mut self, world: &World, id: u32) -> Done {
+        if world.replicas.life(id) == 0 {
+            return Done::Skipped("it never was a replica");
+        }
+        self.send(world, Errand::Remove(id))
+    }
+
+    fn send(&mut self, world: &World, errand: Errand) -> Done {
+        let number = u32::try_from(self.errands.len()).unwrap_or(u32::MAX);
+        self.errands.push(world.send_operator(number, errand));
+        self.broke(world, "replicas changed", format_args!("{errand:?}"))
     }
 
     fn freeze_replica(&mut self, world: &World, id: u32) -> Done {
@@ -299,18 +342,12 @@ impl Nemesis {
         }
     }
 
-    /// Starts what is down; a replica whose disk was full gets space and, because it may have stopped, a new
-    /// start.
+    /// Starts what is down; a replica whose disk was full, failed or decayed gets a good one with what was there and, because
+    /// it may have stopped, a new start.
     async fn start_replicas(&mut self, world: &mut World) {
-        for id in std::mem::take(&mut self.disks_full) {
-            world.replicas.set_disk_full(id, false);
-            if world.replicas.is_up(id) {
-                world.kill_replica(id);
-            }
-            self.repaired(world, "disk freed", format_args!("replica {id}"));
-        }
+        self.repair_disks(world).await;
         for id in 1..=world.replicas_count() {
-            if world.replicas.is_up(id) {
+            if world.replicas.is_up(id) || world.replicas.life(id) == 0 {
                 continue;
             }
             match world.start_replica(id).await {
@@ -358,8 +395,16 @@ fn exists(world: &World, deed: &Deed) -> bool {
         Place::User(number) => number < world.users(),
     };
     match deed {
-        Deed::KillReplica(id) | Deed::FillDisk(id) | Deed::FreezeReplica(id) => has_replica(*id),
-        Deed::StepReplicaClock { replica, .. } => has_replica(*replica),
+        Deed::KillReplica(id)
+        | Deed::FillDisk(id)
+        | Deed::FailDisk(id)
+        | Deed::StallDisk(id)
+        | Deed::FreezeReplica(id)
+        | Deed::RemoveReplica(id)
+        | Deed::ReplaceReplica(id) => has_replica(*id),
+        Deed::StepReplicaClock { replica, .. } | Deed::RotDisk { replica, .. } => {
+            has_replica(*replica)
+        }
         Deed::Isolate(place) => has_place(*place),
         Deed::Cut { from, to } => has_place(*from) && has_place(*to),
         Deed::KillAgent(host)
@@ -372,6 +417,7 @@ fn exists(world: &World, deed: &Deed) -> bool {
             machine.is_some_and(|machine| (*gpu as usize) < machine.gpus().len())
         }
         Deed::StepHostClocks { .. }
+        | Deed::AddReplica
         | Deed::HealLinks
         | Deed::StartReplicas
         | Deed::Thaw

@@ -25,8 +25,11 @@ const NUMBER_MAX: u32 = 1_000_000;
 /// How large a cluster is, as its seed says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// Replicas.
+    /// Replicas that found the group.
     pub replicas: u32,
+    /// Machines beside them, for replicas that come later. Without them the replicas do not change.
+    #[serde(default)]
+    pub spares: u32,
     /// GPUs of each host.
     pub hosts: Vec<u32>,
     /// Users, of whom the first is the admin.
@@ -46,13 +49,14 @@ impl Shape {
         let hosts = random.random_range(2..8);
         Self {
             replicas,
+            spares: draw_spares(seed, replicas),
             hosts: (0..hosts).map(|_| random.random_range(2..9)).collect(),
             users: random.random_range(1..4),
         }
     }
 
     fn draw_replica(&self, random: &mut ChaCha8Rng) -> u32 {
-        random.random_range(1..=self.replicas)
+        random.random_range(1..=self.replicas + self.spares)
     }
 
     fn draw_host(&self, random: &mut ChaCha8Rng) -> u32 {
@@ -63,6 +67,15 @@ impl Shape {
     fn draw_user(&self, random: &mut ChaCha8Rng) -> u32 {
         random.random_range(0..self.users)
     }
+}
+
+/// One world in four has machines for new replicas, if it has several to begin with.
+fn draw_spares(seed: u64, replicas: u32) -> u32 {
+    let mut random = draws(seed, Domain::Spares, 0, 0);
+    if replicas < 3 || !random.random_bool(0.25) {
+        return 0;
+    }
+    random.random_range(1..4)
 }
 
 /// Somebody in the network.
@@ -129,8 +142,25 @@ pub enum Deed {
     },
     /// The disk of a replica is full.
     FillDisk(u32),
+    /// The disk of a replica fails.
+    FailDisk(u32),
+    /// The disk of a replica stands still.
+    StallDisk(u32),
+    /// A bit on the disk of a replica flips.
+    RotDisk {
+        /// Which replica.
+        replica: u32,
+        /// Says which bit of which entry.
+        at: u32,
+    },
     /// An order that a host's agent has had arrives once more.
     RepeatOrder(u32),
+    /// A new replica is started and added, and votes once it has caught up.
+    AddReplica,
+    /// A replica is removed from the group.
+    RemoveReplica(u32),
+    /// A new replica votes in place of another one.
+    ReplaceReplica(u32),
     /// A replica stands still.
     FreezeReplica(u32),
     /// A host's agent stands still; its supervisors and tasks go on.
@@ -139,7 +169,7 @@ pub enum Deed {
     FreezeHost(u32),
     /// All links are repaired.
     HealLinks,
-    /// All replicas that are down start, and full disks get room.
+    /// All replicas that are down start; full disks get room, and others are repaired.
     StartReplicas,
     /// Whatever stands still goes on.
     Thaw,
@@ -232,8 +262,17 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
     acts
 }
 
+/// Kinds of deeds by their weights, and those that change replicas.
+const DEEDS: u32 = 38;
+const DEEDS_WITH_SPARES: u32 = 44;
+
 fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
-    match random.random_range(0..35) {
+    let kinds = if shape.spares > 0 {
+        DEEDS_WITH_SPARES
+    } else {
+        DEEDS
+    };
+    match random.random_range(0..kinds) {
         0..3 => Deed::KillReplica(shape.draw_replica(random)),
         3..5 => Deed::Isolate(Place::Replica(shape.draw_replica(random))),
         5..7 => draw_cut(random, shape),
@@ -253,7 +292,16 @@ fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
         27..29 => Deed::Thaw,
         29..32 => Deed::StartAgents,
         32 => Deed::HealGpus,
-        _ => Deed::StartHosts,
+        33 | 34 => Deed::StartHosts,
+        35 => Deed::FailDisk(shape.draw_replica(random)),
+        36 => Deed::StallDisk(shape.draw_replica(random)),
+        37 => Deed::RotDisk {
+            replica: shape.draw_replica(random),
+            at: random.random(),
+        },
+        38..40 => Deed::AddReplica,
+        40 => Deed::RemoveReplica(shape.draw_replica(random)),
+        _ => Deed::ReplaceReplica(shape.draw_replica(random)),
     }
 }
 
@@ -375,7 +423,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(kinds.len(), 19, "{kinds:?}");
+        assert_eq!(kinds.len(), 22, "{kinds:?}");
         let replicas: BTreeSet<u32> = (0..400).map(|seed| Shape::draw(seed).replicas).collect();
         assert_eq!(replicas, [1, 3, 5].into());
     }

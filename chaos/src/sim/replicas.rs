@@ -22,6 +22,8 @@ use super::transport::{Registry, SimTransport};
 const SYNC_US: std::ops::Range<u64> = 100..3_000;
 /// Largest error of a machine's monotonic clock, in thousandths; the leases allow for 50.
 pub(super) const DRIFT_PERMILLE_MAX: i64 = 45;
+/// How soon a replica must have stopped after its log could not be written.
+const NOTICED: Duration = Duration::from_secs(1);
 /// Log entries between two snapshots: few, so that lagging replicas need one.
 const SNAPSHOT_EVERY_ENTRIES: u64 = 200;
 /// Log entries kept behind a snapshot.
@@ -53,6 +55,30 @@ impl ReplicaNode {
     #[must_use]
     pub fn ran_out_of_space(&self) -> bool {
         self.disk.ran_out_of_space()
+    }
+
+    /// Whether a write or sync of its log failed since it was started last, because the disk does.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.disk.failed().is_some()
+    }
+
+    /// Whether that was long enough ago for the replica to have stopped.
+    #[must_use]
+    pub fn failed_long_ago(&self) -> bool {
+        self.disk.failed().is_some_and(|at| at.elapsed() > NOTICED)
+    }
+
+    /// Whether anything on its disk decayed since it was started last, or was decayed then.
+    #[must_use]
+    pub fn was_damaged(&self) -> bool {
+        self.disk.was_damaged()
+    }
+
+    /// Its disk.
+    #[must_use]
+    pub const fn disk(&self) -> &SimDisk {
+        &self.disk
     }
 }
 
@@ -186,9 +212,10 @@ impl<M: StateMachine> Replicas<M> {
         replica.disk.kill(random.random_range(0..=1_000))
     }
 
-    /// Lets a replica's disk run full, or frees space on it.
-    pub fn set_disk_full(&self, id: u32, full: bool) {
-        self.nodes[id as usize - 1].disk.set_full(full);
+    /// A replica's disk.
+    #[must_use]
+    pub fn disk(&self, id: u32) -> &SimDisk {
+        self.nodes[id as usize - 1].disk()
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::coverage::Coverage;
 use crate::check::{
-    Disagreement, EarlyStart, LostWrite, Overlap, PhantomSuccess, RaftBreach, StaleOrder,
+    Disagreement, EarlyStart, LostWrite, Overlap, PhantomSuccess, RaftBreach, StaleOrder, WatchGap,
 };
 
 /// Violations that a report prints; the others are counted.
@@ -38,6 +38,9 @@ pub enum Violation {
     /// A promise of Raft is broken.
     #[error("raft: {0}")]
     Raft(#[from] RaftBreach),
+    /// A watcher was told wrongly.
+    #[error("watch: {0}")]
+    Watch(#[from] WatchGap),
     /// Replicas do not come to the same revision although nothing is broken.
     #[error("agreement: replicas at rest stand at revisions {0:?}")]
     Apart(Vec<u64>),
@@ -65,6 +68,7 @@ impl Violation {
             Self::Phantom(_) => "success",
             Self::Divergence(_) | Self::Apart(_) => "agreement",
             Self::Raft(_) => "raft",
+            Self::Watch(_) => "watch",
             Self::Replica(_) => "replica",
             Self::Panic(_) => "panic",
             Self::Stuck(_) => "progress",

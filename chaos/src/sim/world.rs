@@ -2,6 +2,7 @@
 
 mod options;
 mod quiet;
+mod watchers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use muster_scheduler::leader::{
 };
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -32,12 +33,14 @@ use super::judges::Judges;
 use super::mutant::Mutant;
 use super::nemesis::Nemesis;
 use super::network::SimNetwork;
+use super::operator::{Errand, OPERATOR_NODES, Operator};
 use super::peers::{ShadowService, ShadowServices, SimPeers};
 use super::plan::Plan;
 use super::record::{Record, Scene, SceneKind};
 use super::replicas::{DRIFT_PERMILLE_MAX, Replicas, StartError};
 use super::report::{Report, Violation};
 use super::runtime::{NodeId, panic_message, run_world, spawn_on, take_panics};
+use super::watchers::Hubs;
 
 pub use options::WorldOptions;
 
@@ -69,6 +72,7 @@ pub struct World {
     pub network: SimNetwork,
     gateway: Gateway,
     shadows: ShadowServices,
+    hubs: Hubs,
     plan: Plan,
     /// Who watches.
     pub judges: Judges,
@@ -117,7 +121,8 @@ impl World {
         let plan = Plan::of(seed, options.faults_s, &options.acts);
         let network = SimNetwork::new(seed);
         let deceit = Mutant::deceit(options.mutant);
-        let replicas = Replicas::new(plan.shape.replicas, seed, network.clone(), deceit);
+        let machines = plan.shape.replicas + plan.shape.spares;
+        let replicas = Replicas::new(machines, seed, network.clone(), deceit);
         let mut world = Self {
             options,
             replicas,
@@ -125,6 +130,7 @@ impl World {
             network,
             gateway: Gateway::default(),
             shadows: ShadowServices::default(),
+            hubs: Hubs::default(),
             plan,
             judges,
         };
@@ -166,6 +172,7 @@ impl World {
             return self.report();
         }
         self.hosts.iter().for_each(SimHost::boot);
+        self.start_watchers();
         let users = self.start_users();
         let mut nemesis = Nemesis::new();
         let began = Instant::now();
@@ -180,7 +187,8 @@ impl World {
         let faults = Duration::from_secs(self.options.faults_s);
         self.wait_until(began + faults).await;
         nemesis.repair(&mut self).await;
-        self.quiet(users).await;
+        let errands = nemesis.errands();
+        self.quiet(users.into_iter().chain(errands).collect()).await;
         self.judge();
         let mut report = self.report();
         nemesis.tell(&mut report);
@@ -200,11 +208,14 @@ impl World {
 
     /// Starts all replicas and forms the group.
     async fn found(&mut self) -> Result<(), StartError> {
-        for id in 1..=self.replicas_count() {
+        let founders = self.plan.shape.replicas;
+        for id in 1..=founders {
             self.start_replica(id).await?;
         }
+        let mut members = self.replicas.members();
+        members.truncate(founders as usize);
         if let Some((_, first)) = self.replicas.registry.up().into_iter().next()
-            && let Err(error) = first.initialize(self.replicas.members()).await
+            && let Err(error) = first.initialize(members).await
         {
             let refusal = format!("did not form the group: {error}");
             self.judges.violate(Violation::Replica(refusal));
@@ -212,7 +223,38 @@ impl World {
         Ok(())
     }
 
-    /// Number of replicas, up or not.
+    /// The replicas that are up and belong to the group, by the word of whoever leads; all that are up if nobody does.
+    #[must_use]
+    pub fn members_up(&self) -> Vec<(NodeId, Handle<State>)> {
+        let mut up = self.replicas.registry.up();
+        let mut leaders = up.iter().map(|(_, handle)| handle);
+        let leader = leaders.find(|handle| handle.leadership().borrow().is_self);
+        if let Some(status) = leader.map(Handle::status) {
+            up.retain(|(node, _)| status.member(node.0.into()).is_some());
+        }
+        up
+    }
+
+    /// Lets an operator change the replicas; completes when it is done or has given up.
+    #[must_use]
+    pub fn send_operator(&self, number: u32, errand: Errand) -> oneshot::Receiver<()> {
+        let operator = Operator {
+            node: NodeId(OPERATOR_NODES + number),
+            network: self.network.clone(),
+            gateway: self.gateway.clone(),
+            registry: self.replicas.registry.clone(),
+        };
+        let (done, finished) = oneshot::channel();
+        let own = seed_of(self.options.seed, Domain::Errand, number, 0);
+        spawn_on(operator.node, own, async move {
+            operator.run(errand).await;
+            // The world may have given up meanwhile.
+            let _unheard = done.send(());
+        });
+        finished
+    }
+
+    /// Number of machines for replicas, started or not.
     #[must_use]
     pub fn replicas_count(&self) -> u32 {
         u32::try_from(self.replicas.nodes.len()).unwrap_or(u32::MAX)
@@ -267,6 +309,7 @@ impl World {
             seed_of(self.options.seed, Domain::Leader, id, life),
             leader_loop.run(CancellationToken::new()),
         );
+        self.start_hub(id, handle.clone());
         self.start_raft_watch(id, handle.clone());
         self.start_warden(id, handle);
         Ok(())
@@ -290,6 +333,7 @@ impl World {
         }
         self.gateway.close(node);
         self.shadows.close(node);
+        self.hubs.close(node);
         if self.replicas.kill(id) > 0 {
             self.judges
                 .with(|seen| seen.coverage.reached(Situation::WritesLost));
@@ -306,7 +350,7 @@ impl World {
         })
     }
 
-    fn start_users(&self) -> Vec<tokio::sync::oneshot::Receiver<()>> {
+    fn start_users(&self) -> Vec<oneshot::Receiver<()>> {
         let (seed, jobs) = (self.options.seed, self.options.jobs());
         (0..self.users())
             .map(|number| {
@@ -321,7 +365,7 @@ impl World {
                     partition_grace_ms: PARTITION_GRACE_MS,
                     reads_stale: self.options.mutant == Some(Mutant::StaleReads),
                 };
-                let (done, finished) = tokio::sync::oneshot::channel();
+                let (done, finished) = oneshot::channel();
                 let own = seed_of(seed, Domain::User, number, u32::MAX);
                 spawn_on(client.node, own, async move {
                     client.run(jobs).await;
@@ -333,7 +377,7 @@ impl World {
             .collect()
     }
 
-    /// A replica may stop by itself only because its disk is full.
+    /// A replica may stop by itself only because of its disk.
     fn start_warden(&self, id: u32, handle: Handle<State>) {
         let judges = self.judges.clone();
         let machine = self.replicas.nodes[id as usize - 1].clone();
@@ -342,9 +386,13 @@ impl World {
             if leadership.wait_for(|now| now.stopped).await.is_err() {
                 return;
             }
-            if machine.ran_out_of_space() {
+            if handle.status().removal.is_some() {
+                judges.with(|seen| seen.coverage.reached(Situation::RemovalNoticed));
+            } else if machine.ran_out_of_space() {
                 judges.with(|seen| seen.coverage.reached(Situation::DiskStopped));
-            } else {
+            } else if machine.has_failed() {
+                judges.with(|seen| seen.coverage.reached(Situation::DiskFailed));
+            } else if !machine.was_damaged() {
                 let reason = handle.status().stopped;
                 let stopped = format!("({id}) stopped by itself: {reason:?}");
                 judges.violate(Violation::Replica(stopped));
@@ -383,9 +431,13 @@ impl World {
 
     /// Judges the final states.
     fn judge(&self) {
-        let up = self.replicas.registry.up();
+        let up = self.members_up();
         let mut revisions = Vec::new();
         for (node, handle) in &up {
+            if handle.status().removal.is_some() {
+                let mistaken = format!("({}) is a member and takes itself for removed", node.0);
+                self.judges.violate(Violation::Replica(mistaken));
+            }
             let state = handle.fork();
             revisions.push(state.revision.get());
             self.judges.judge_final(node.0, &state);
@@ -393,10 +445,17 @@ impl World {
         if revisions.windows(2).any(|pair| pair[0] != pair[1]) {
             self.judges.violate(Violation::Apart(revisions));
         }
+        // A world that ended early has told nobody everything.
+        if self.judges.content() {
+            self.judges.with(|seen| {
+                let behind = seen.watching.behind().into_iter();
+                seen.violations.extend(behind.map(Violation::Watch));
+            });
+        }
     }
 
     fn report(self) -> Report {
-        let last = self.replicas.registry.up().into_iter().next();
+        let last = self.members_up().into_iter().next();
         let state = last.map(|(_, handle)| handle.fork()).unwrap_or_default();
         let snapshots = self.replicas.snapshots_installed();
         let in_phase = |phase| state.jobs.values().filter(|job| job.phase == phase).count() as u64;

@@ -4,6 +4,7 @@ mod replay;
 mod run;
 mod shrink;
 mod sim;
+mod target;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! `muster cluster`.
 
+mod replicas;
+
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -19,6 +21,16 @@ const REFRESH: Duration = Duration::from_secs(1);
 pub(crate) enum Verb {
     /// Who leads, how the replicas are, and counts of everything
     Status(Status),
+    /// The replicas: what each is to the group, how far it is, when it was heard, its version
+    Members(replicas::Members),
+    /// Add a replica: it learns, catches up, and then votes
+    Add(replicas::Add),
+    /// Let a learner vote, once it has caught up
+    Promote(replicas::Promote),
+    /// Remove a replica, for ever
+    Remove(replicas::Remove),
+    /// Let a new replica vote in place of another one, which leaves
+    Replace(replicas::Replace),
     /// Make another replica lead
     TransferLeader(TransferLeader),
     /// Make the replica that answers write a snapshot and drop the log before it
@@ -48,6 +60,11 @@ impl Verb {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Status(status) => status.run(options).await,
+            Self::Members(members) => members.run(options).await,
+            Self::Add(add) => add.run(options).await,
+            Self::Promote(promote) => promote.run(options).await,
+            Self::Remove(remove) => remove.run(options).await,
+            Self::Replace(replace) => replace.run(options).await,
             Self::TransferLeader(transfer) => transfer.run(options).await,
             Self::Snapshot => snapshot(options).await,
         }

@@ -85,7 +85,7 @@ impl<T> ConfigFile<T> {
 pub(crate) fn unusable(errors: Vec<FileError>) -> Failure {
     let lines = errors.iter().map(FileError::to_string).collect();
     Failure::list(lines)
-        .help("nothing was sent; docs/configuration.md describes the format")
+        .help("nothing was sent; docs/queues-and-topology.md describes the format")
         .exiting(Exit::Usage)
 }
 

@@ -4,6 +4,7 @@ mod blocking;
 pub(crate) mod chaos;
 pub(crate) mod cluster;
 pub(crate) mod completion;
+pub(crate) mod config;
 mod configuration;
 pub(crate) mod demo;
 pub(crate) mod gpu;

@@ -6,7 +6,7 @@ use crate::command::{Block, BlockTarget, Planned, StopCause, StopReason};
 use crate::event::EventKind;
 use crate::health::Component;
 use crate::health::component::{self, Actor, Change};
-use crate::health::guard_rails::{PoolView, Rails};
+use crate::health::guard_rails::Rails;
 use crate::ids::{GpuUuid, HostId, JobId, RequestId, TaskIndex, UnitIndex};
 use crate::limits;
 use crate::rejection::Rejection;
@@ -51,7 +51,7 @@ impl Step<'_> {
             return Ok(());
         };
         let view = Pools::view(self.state, host, &Component::Host(host.id));
-        Rails::admit_admin(1, false, &view).map_err(|_| Rejection::LastHost {
+        Rails::admit_admin(1, &view).map_err(|_| Rejection::LastHost {
             host: host.name.to_string(),
             pool: pool_of(host).to_owned(),
         })
@@ -235,12 +235,8 @@ impl Step<'_> {
     }
 
     fn say(&mut self, component: &Component, change: Change) {
-        // An admin's decision always wins: that it spares the last host, if it does, was asked before anything changed.
-        let effects = self
-            .state
-            .health
-            .admin(component, change, true, &PoolView::default());
-        self.follow(effects.unwrap_or_default());
+        let effects = self.state.health.admin(component, change);
+        self.follow(effects);
     }
 
     /// An admin's time is over: what was found meanwhile counts now.

@@ -58,11 +58,7 @@ impl Step<'_> {
     pub(super) fn set_job_defaults(&mut self, defaults: JobDefaults) -> Answer {
         if self.state.job_defaults != Some(defaults) {
             self.state.job_defaults = Some(defaults);
-            self.emit(EventKind::JobDefaultsSet {
-                attempts_without_progress_max: defaults.attempts_without_progress_max,
-                bad_checkpoints_max: defaults.bad_checkpoints_max,
-                restore_window_ms: defaults.restore_window_ms,
-            });
+            self.emit(EventKind::JobDefaultsSet(defaults));
         }
         Answer::Done
     }

@@ -4,7 +4,7 @@ use crate::apply::stopping::grace_ms;
 use crate::apply::{Step, require_length, words};
 use crate::command::{GpuHealth, StopCause, StopReason};
 use crate::event::EventKind;
-use crate::health::Component;
+use crate::health::{Component, with_detail};
 use crate::ids::{GpuUuid, HostId};
 use crate::limits;
 use crate::rejection::Rejection;
@@ -69,8 +69,7 @@ impl Step<'_> {
         };
         if let Some(holder) = gpu.holder {
             let detail = match &gpu.health {
-                GpuHealth::Faulted { signal, detail } if detail.is_empty() => signal.clone(),
-                GpuHealth::Faulted { signal, detail } => format!("{signal}: {detail}"),
+                GpuHealth::Faulted { signal, detail } => with_detail(signal, detail),
                 GpuHealth::Healthy => {
                     words::accusation(self.state.health.condition(&Component::Gpu(uuid)))
                 }

@@ -35,6 +35,7 @@ mod placement;
 mod progress;
 mod prune;
 mod queues;
+mod replicas;
 mod retention;
 mod retries;
 mod standing;
@@ -152,6 +153,7 @@ impl Step<'_> {
             | Command::ConfigureQueues { .. }
             | Command::SetTopology { .. }
             | Command::SetJobDefaults { .. } => self.configure(command),
+            Command::RecordReplicas { replicas, .. } => Ok(self.record_replicas(replicas)),
             Command::Claim(claiming) => self.claim(claiming),
             Command::DropClaim {
                 job, unit, reason, ..

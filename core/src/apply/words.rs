@@ -7,8 +7,8 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use crate::command::{Exit, MemoryEnd, StopReason};
-use crate::health::Component;
 use crate::health::component::Condition;
+use crate::health::{Component, with_detail};
 use crate::ids::{HostId, UnitIndex};
 use crate::lifecycle::TaskPhase;
 use crate::spec::JobSpec;
@@ -44,10 +44,9 @@ pub(super) fn accusation(condition: Option<&Condition>) -> String {
     let found = condition.and_then(Condition::accusation);
     found.map_or_else(String::new, |found| {
         let (rule, evidence) = (&*found.rule, &*found.evidence);
-        match (rule, evidence) {
-            ("", evidence) => evidence.to_owned(),
-            (rule, "") => format!("rule {rule}"),
-            (rule, evidence) => format!("rule {rule}: {evidence}"),
+        match rule {
+            "" => evidence.to_owned(),
+            rule => with_detail(&format!("rule {rule}"), evidence),
         }
     })
 }

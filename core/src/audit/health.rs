@@ -40,6 +40,18 @@ pub(super) fn check(state: &State, report: &mut Report) {
             continue;
         };
         let phase = condition.phase;
+        let is_suspected = !condition.suspected.is_empty();
+        let may_be = match phase {
+            Phase::Suspect => is_suspected,
+            Phase::Draining | Phase::Blocked => true,
+            _ => !is_suspected,
+        };
+        report.require(may_be, Rule::Health, component, || {
+            format!(
+                "it is {phase}, and {} rules suspect it",
+                condition.suspected.len()
+            )
+        });
         let must_be_empty = matches!(phase, Phase::Repairing | Phase::Checking);
         report.require(!(must_be_empty && runs), Rule::Health, component, || {
             format!("it is {phase} while something runs there")

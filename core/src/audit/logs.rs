@@ -16,8 +16,21 @@ pub(super) fn check(state: &State, report: &mut Report) {
         &format!("leadership {}", leadership.epoch),
         || format!("it lies after revision {}", state.revision),
     );
+    check_replicas(state, report);
     check_requests(state, report);
     check_events(state, report);
+}
+
+fn check_replicas(state: &State, report: &mut Report) {
+    let replicas = &state.replicas;
+    let is_ordered = replicas.present.is_sorted_by(|one, next| one.id < next.id);
+    let newest = replicas.present.last().map(|replica| replica.id);
+    report.require(
+        is_ordered && newest.is_none_or(|newest| newest <= replicas.highest),
+        Rule::Replicas,
+        &"the replicas",
+        || format!("{replicas:?} is out of order, or above its highest id"),
+    );
 }
 
 fn check_requests(state: &State, report: &mut Report) {

@@ -31,6 +31,8 @@ pub enum Rule {
     Epochs,
     /// I3: leadership epochs lie in the past.
     Leadership,
+    /// I30: replicas that are written down are so once each, in order, and no id is above the highest that was ever used.
+    Replicas,
     /// I5: answers are those of commands that took effect.
     Requests,
     /// I6: an attempt has all tasks of its unit.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{
-    Block, BlockTarget, Exit, GpuHealth, HostHealth, Standing, StopCause, Victim,
+    Block, BlockTarget, Exit, GpuHealth, HostHealth, JobDefaults, Standing, StopCause, Victim,
 };
-use crate::event::HealthNote;
+use crate::event::{HealthNote, ReplicaChanged};
 use crate::health::{Component, attribution::Blame, component::Phase};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
@@ -370,14 +370,9 @@ pub enum EventKind {
         job: JobId,
     },
     /// Other things count for jobs that say nothing themselves.
-    JobDefaultsSet {
-        /// Attempts in a row without a newer checkpoint after which a unit fails that has committed one; 0: no limit.
-        attempts_without_progress_max: u32,
-        /// Spoiled checkpoints in a row after which a unit is not begun again.
-        bad_checkpoints_max: u32,
-        /// Milliseconds within which a failure to read a checkpoint marks it spoiled.
-        restore_window_ms: u64,
-    },
+    JobDefaultsSet(JobDefaults),
+    /// A replica came, votes from now on, votes no more, or is gone.
+    ReplicaChanged(ReplicaChanged),
     /// By its health, a component stands elsewhere. What admins do is told as `Blocked` and `Unblocked`.
     HealthChanged {
         /// Which.

@@ -46,6 +46,7 @@ impl EventKind {
             | Self::BlockPlanned { .. }
             | Self::HealthChanged { .. }
             | Self::JobDefaultsSet { .. }
+            | Self::ReplicaChanged { .. }
             | Self::QueueSet { .. }
             | Self::QueuesConfigured { .. }
             | Self::TopologySet { .. }

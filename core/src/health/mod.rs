@@ -222,6 +222,16 @@ pub struct Finding {
     pub at: TimeMs,
 }
 
+/// A word, and what there is to say of it behind a colon, if there is anything.
+#[must_use]
+pub fn with_detail(word: &str, detail: &str) -> String {
+    if detail.is_empty() {
+        word.to_owned()
+    } else {
+        format!("{word}: {detail}")
+    }
+}
+
 /// Cuts a raw line to what a finding carries, without control characters.
 #[must_use]
 pub fn raw_evidence(line: &str) -> String {

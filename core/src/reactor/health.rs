@@ -132,7 +132,8 @@ pub fn lemons(leader: LeadershipEpoch, state: &State, now: TimeMs) -> Vec<Comman
     let lemons = state.health.lemons(now, &excludes).into_iter();
     let working = lemons.filter(|(host, _)| {
         let known = state.host(*host);
-        known.is_some_and(|known| known.health == HostHealth::Up && known.accepts_work())
+        let works = known.is_some_and(|it| it.health == HostHealth::Up && it.accepts_work());
+        works && !state.health.is_refused_lemon(*host, now)
     });
     working
         .take(LEMONS_PER_LOOK_MAX)

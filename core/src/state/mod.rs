@@ -24,6 +24,7 @@ mod membership;
 mod pools;
 mod queue;
 mod reliability;
+mod replicas;
 mod requests;
 mod restore;
 mod rules;
@@ -60,6 +61,7 @@ pub use membership::{Joined, Leaving, Membership, Vacancy};
 pub use pools::{POOL_LABEL, Pools, pool_of};
 pub use queue::{History, Queue};
 pub use reliability::{ADVICE_MS_MAX, Reliability, interval_ms, median_save_ms};
+pub use replicas::Replicas;
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;
 pub use rules::HealthRules;
@@ -97,6 +99,8 @@ pub struct State {
     pub time: TimeMs,
     /// Who leads.
     pub leadership: Leadership,
+    /// Which replicas there are, and have been.
+    pub replicas: Arc<Replicas>,
     /// All jobs that are not forgotten.
     pub jobs: OrdMap<JobId, Arc<Job>>,
     /// All hosts ever registered.
@@ -143,6 +147,7 @@ impl Default for State {
             revision: Revision::default(),
             time: TimeMs::default(),
             leadership: Leadership::default(),
+            replicas: Arc::default(),
             jobs: OrdMap::new(),
             hosts: OrdMap::new(),
             host_names: OrdMap::new(),

@@ -67,6 +67,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         95..96 => draw.checkpoint(),
         96..97 => draw.standing(),
         97 if draw.once_in(3) => draw.job_defaults(),
+        97 if draw.once_in(3) => draw.replicas(),
         97..98 => draw.queue(),
         98..99 => draw.racks_and_sockets(),
         _ => Command::Prune {

@@ -1,7 +1,7 @@
 //! The part of the language that concerns jobs' own lives: dependencies, rules for exits, damaged checkpoints.
 
-use muster_core::command::{Command, JobDefaults};
-use muster_core::ids::{AttemptEpoch, LeadershipEpoch, TaskIndex};
+use muster_core::command::{Command, JobDefaults, ReplicaRecord};
+use muster_core::ids::{AttemptEpoch, LeadershipEpoch, ReplicaId, TaskIndex};
 use muster_core::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, SuspendMode,
 };
@@ -48,6 +48,26 @@ impl Runner {
                 ..known
             },
         })
+    }
+
+    /// `replicas ID[,ID...] [learners=ID[,ID...]]`: which replicas there are.
+    pub(crate) fn replicas(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
+        let voters: String = args.positional()?;
+        let learners: String = args.key_or("learners", String::new())?;
+        let records = |list: &str, votes: bool| -> Result<Vec<ReplicaRecord>> {
+            let ids = list.split(',').filter(|id| !id.is_empty());
+            ids.map(|id| {
+                Ok(ReplicaRecord {
+                    id: ReplicaId(id.parse()?),
+                    address: format!("replica-{id}:7400"),
+                    votes,
+                })
+            })
+            .collect()
+        };
+        let mut replicas = records(&voters, true)?;
+        replicas.extend(records(&learners, false)?);
+        Ok(Command::RecordReplicas { leader, replicas })
     }
 
     /// Where the time of a job's GPUs went.

@@ -129,6 +129,7 @@ impl Runner {
             "checkpoint" => self.checkpoint(args, leader),
             "spoil" => self.spoil(args, leader),
             "defaults" => Self::defaults(args, leader),
+            "replicas" => Self::replicas(args, leader),
             "queue" => Ok(Command::SetQueue {
                 request: self.request(args)?,
                 name: args.positional()?,

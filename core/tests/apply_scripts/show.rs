@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::health::called;
 use muster_core::command::{Block, BlockTarget, Exit, GpuHealth, Standing};
-use muster_core::event::EventKind;
+use muster_core::event::{EventKind, ReplicaChanged};
 use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
 use muster_core::state::{Attempt, Host, Job, State, TaskRun, Unit};
 use muster_core::time::TimeMs;
@@ -36,6 +36,14 @@ impl Show {
             } => format!("job {job} to be cancelled by {author}: {reason:?}"),
             E::JobFinished { job, phase, reason } => format!("job {job} {phase:?} {reason:?}"),
             E::JobPruned { job } => format!("job {job} forgotten"),
+            E::ReplicaChanged(changed) => {
+                let ReplicaChanged {
+                    replica,
+                    address,
+                    standing,
+                } = changed;
+                format!("replica {replica} at {address}: {standing:?}")
+            }
             E::HostRegistered { host, name, gpus } => {
                 format!("host {host} registered: {name} with {gpus} GPUs")
             }

@@ -1,9 +1,11 @@
 //! Events: one line a kind.
 
-use muster_core::event::EventKind;
+use muster_core::command::JobDefaults;
+use muster_core::event::{EventKind, ReplicaChanged};
+use muster_core::ids::ReplicaId;
 use v1::event::Kind;
 
-use super::{InvalidField, required, twin_variants};
+use super::{InvalidField, enumeration, required, twin_variants};
 use crate::v1;
 
 twin_variants! {
@@ -46,10 +48,6 @@ twin_variants! {
             job: job_id, unit: unit, epoch: epoch, task: task, member: member_epoch, host: host_id,
             from: from_host_id, gpus: gpus, reason: reason,
         },
-        JobDefaultsSet {
-            attempts_without_progress_max: attempts_without_progress_max,
-            bad_checkpoints_max: bad_checkpoints_max, restore_window_ms: restore_window_ms,
-        },
         HealthChanged {
             component: component, host: host_id, host_name: host, from: from, to: to, rule: rule,
             evidence: evidence,
@@ -80,6 +78,31 @@ twin_variants! {
         HostCellsDoubted { host: host_id, name: name, flaws: flaws },
         JobEligible { job: job_id },
         CheckpointSpoiled { job: job_id, unit: unit, epoch: epoch, step: step, reason: reason },
+    }
+    also {
+        EventKind::JobDefaultsSet(defaults) => Kind::JobDefaultsSet(v1::JobDefaultsSet {
+            attempts_without_progress_max: defaults.attempts_without_progress_max,
+            bad_checkpoints_max: defaults.bad_checkpoints_max,
+            restore_window_ms: defaults.restore_window_ms,
+        }),
+        Kind::JobDefaultsSet(wire) => EventKind::JobDefaultsSet(JobDefaults {
+            attempts_without_progress_max: wire.attempts_without_progress_max,
+            bad_checkpoints_max: wire.bad_checkpoints_max,
+            restore_window_ms: wire.restore_window_ms,
+        });
+        EventKind::ReplicaChanged(changed) => Kind::ReplicaChanged(v1::ReplicaChanged {
+            replica_id: changed.replica.get(),
+            address: changed.address.clone(),
+            standing: v1::ReplicaStanding::from(changed.standing).into(),
+        }),
+        Kind::ReplicaChanged(wire) => EventKind::ReplicaChanged(ReplicaChanged {
+            replica: ReplicaId(wire.replica_id),
+            address: wire.address,
+            standing: enumeration::<v1::ReplicaStanding, _>(
+                "ReplicaChanged.standing",
+                wire.standing,
+            )?,
+        });
     }
 }
 
@@ -124,6 +147,7 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::MemberVacated { .. } => Self::MemberVacated,
             EventKind::MemberSwapped { .. } => Self::MemberSwapped,
             EventKind::JobDefaultsSet { .. } => Self::JobDefaultsSet,
+            EventKind::ReplicaChanged { .. } => Self::ReplicaChanged,
             EventKind::HealthChanged { .. } => Self::HealthChanged,
             EventKind::HealthNoted { .. } => Self::HealthNoted,
             EventKind::CheckpointsForgotten { .. } => Self::CheckpointsForgotten,

@@ -213,6 +213,7 @@ impl From<&Order> for v1::HealthOrder {
             action: order.action.to_wire(),
             since_ms: order.since.0,
             rule: order.rule.clone(),
+            is_thorough: order.is_thorough,
         }
     }
 }
@@ -226,6 +227,7 @@ impl TryFrom<v1::HealthOrder> for Order {
             action: Twin::from_wire("action", wire.action)?,
             since: TimeMs(wire.since_ms),
             rule: wire.rule,
+            is_thorough: wire.is_thorough,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Phases and other plain enumerations.
 
-use muster_core::command::HostHealth;
+use muster_core::command::{HostHealth, ReplicaStanding};
 use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_core::spec::SuspendMode;
 use muster_core::state::RestartReason;
@@ -70,5 +70,11 @@ twins!(RestartReason {
 });
 
 twins!(HostHealth { Up, Suspect, Lost });
+
+twins!(ReplicaStanding {
+    Learner,
+    Voter,
+    Removed,
+});
 
 twins!(SuspendMode { Keep, Release });

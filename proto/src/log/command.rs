@@ -10,7 +10,7 @@ use prost::Message;
 use super::error::{Field, LogError};
 use super::v1::command::Kind;
 use super::v1::report_task::{Gone, Outcome, Plain, Prepared};
-use super::{claim, defaults, health, members, pipeline, v1};
+use super::{claim, defaults, health, members, pipeline, replicas, v1};
 use crate::convert::{port, required, twin_variants};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
@@ -92,6 +92,7 @@ fn tells_of_lives(command: &Command) -> bool {
         Command::Unblock { planned, .. } => *planned,
         Command::SpoilCheckpoint { .. }
         | Command::SetJobDefaults { .. }
+        | Command::RecordReplicas { .. }
         | Command::SubmitPipeline { .. } => true,
         _ => false,
     }
@@ -180,6 +181,14 @@ twin_variants! {
         Kind::CommitCheckpoint(wire) => checkpoint_from_wire(wire);
         Command::Health(command) => Kind::Health(health::to_wire(command)),
         Kind::Health(wire) => Command::Health(health::from_wire(wire)?);
+        Command::RecordReplicas { leader, replicas } => Kind::RecordReplicas(v1::RecordReplicas {
+            leader: leader.get(),
+            replicas: replicas::to_wire(replicas),
+        }),
+        Kind::RecordReplicas(wire) => Command::RecordReplicas {
+            leader: LeadershipEpoch(wire.leader),
+            replicas: replicas::from_wire(wire.replicas),
+        };
         Command::SetJobDefaults { leader, defaults } => Kind::SetJobDefaults(v1::SetJobDefaults {
             leader: leader.get(),
             defaults: Some(defaults::to_wire(*defaults)),

@@ -45,12 +45,19 @@ pub(crate) fn finding() -> impl Strategy<Value = Finding> {
 }
 
 fn order() -> impl Strategy<Value = Order> {
-    let parts = (component(), select(DeviceAction::ALL), any::<u64>(), text());
-    parts.prop_map(|(component, action, since, rule)| Order {
+    let parts = (
+        component(),
+        select(DeviceAction::ALL),
+        any::<u64>(),
+        text(),
+        any::<bool>(),
+    );
+    parts.prop_map(|(component, action, since, rule, is_thorough)| Order {
         component,
         action,
         since: TimeMs(since),
         rule,
+        is_thorough,
     })
 }
 

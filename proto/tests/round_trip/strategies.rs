@@ -21,8 +21,8 @@ use muster_core::beat::{
 };
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
-    HostRegistration, JobDefaults, LastSeen, MemoryEnd, Placement, Planned, SignalSender,
-    StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    HostRegistration, JobDefaults, LastSeen, MemoryEnd, Placement, Planned, ReplicaRecord,
+    SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_core::desired::{
     CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
@@ -419,6 +419,8 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         configuration::command(),
         claiming::command(),
         health::command().prop_map(Command::Health),
+        (leader(), vec(replica(), 0..4))
+            .prop_map(|(leader, replicas)| Command::RecordReplicas { leader, replicas }),
         (any::<u64>(), leader(), 0..3u8).prop_map(|(replica, leader, kind)| match kind {
             0 => Command::LeaderBegan {
                 replica: ReplicaId(replica)
@@ -427,6 +429,14 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
             _ => Command::Prune { leader },
         }),
     ]
+}
+
+fn replica() -> impl Strategy<Value = ReplicaRecord> {
+    (any::<u64>(), text(), any::<bool>()).prop_map(|(id, address, votes)| ReplicaRecord {
+        id: ReplicaId(id),
+        address,
+        votes,
+    })
 }
 
 fn user_command() -> impl Strategy<Value = Command> {

@@ -267,7 +267,6 @@ fn rails(component: &Component) -> Rails {
         job: Some(JOB),
         tenant: Some("ada"),
         users: 2,
-        attempt_has_blocked: false,
         at: AT,
     };
     let view = PoolView {

@@ -30,6 +30,7 @@ pub(crate) mod learnt;
 pub(crate) mod lives;
 pub(crate) mod members;
 pub(crate) mod moves;
+pub(crate) mod replicas;
 pub(crate) mod retries;
 pub(crate) mod silence;
 pub(crate) mod state;
@@ -236,6 +237,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(health::commands());
     commands.extend(retries::commands());
     commands.push(silence::command());
+    commands.push(replicas::command());
     commands
 }
 

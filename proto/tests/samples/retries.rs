@@ -36,11 +36,11 @@ pub(crate) fn kinds() -> Vec<EventKind> {
             retry: 2,
             retries_max: 3,
         },
-        EventKind::JobDefaultsSet {
+        EventKind::JobDefaultsSet(JobDefaults {
             attempts_without_progress_max: 3,
             bad_checkpoints_max: 2,
             restore_window_ms: 600_000,
-        },
+        }),
         EventKind::CheckpointsForgotten {
             job: JOB,
             unit: UnitIndex(0),

@@ -38,6 +38,7 @@ pub(crate) fn parts() -> StateParts {
             epoch: LeadershipEpoch(3),
             since: TimeMs(100),
         },
+        replicas: Arc::default(),
         jobs: vec![running_job(), array_job()],
         hosts: vec![host(HostId(1), 0), host(HostId(2), 2)],
         queues: vec![queue("default", 0), queue("research", 2)],
@@ -296,6 +297,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     kinds.extend(super::members::kinds());
     kinds.extend(super::health::kinds());
     kinds.extend(super::retries::kinds());
+    kinds.push(super::replicas::kind());
     kinds
 }
 

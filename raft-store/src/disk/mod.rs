@@ -7,6 +7,7 @@
 mod directory;
 mod rocks;
 mod rocks_flusher;
+mod rocks_gauges;
 mod synced_mark;
 
 use std::io::{self, Read, Write};

@@ -20,11 +20,12 @@ use rocksdb::{
 };
 
 use super::rocks_flusher::Flusher;
+use super::rocks_gauges::DatabaseGauges;
 use super::synced_mark::SyncedMark;
 use super::{LogChange, LogDisk, MetaKey, Synced};
 use crate::identity::DirectoryLock;
 
-const LOG: &str = "log";
+pub(super) const LOG: &str = "log";
 const META: &str = "meta";
 
 /// Bytes of one memtable: most entries are purged from the log before they would be needed from a larger one.
@@ -55,10 +56,12 @@ impl RocksLog {
         let mark = SyncedMark::open(&path)?;
         check_end(database.latest_sequence_number(), mark.read()?)?;
         let for_flusher = Arc::clone(&database);
+        let gauges = DatabaseGauges::default();
         let flusher = Flusher::start(move || {
             // Taken first: what is written during the sync may miss it.
             let written = for_flusher.latest_sequence_number();
             for_flusher.flush_wal(true).map_err(to_io)?;
+            gauges.read(&for_flusher);
             mark.write(written)
         })?;
         Ok(Self {

@@ -14,6 +14,7 @@ pub use grpc_client::GrpcTransport;
 pub use grpc_server::{RaftServer, raft_service};
 pub(crate) use receiver::SnapshotReceiver;
 pub(crate) use server::{Server, ServerIdentity};
+pub use standing::Removal;
 pub(crate) use standing::Standing;
 pub use transport::{Transport, TransportError, stream_by_calls};
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::stream::{BoxStream, StreamExt as _};
 use muster_proto::raft::v1 as proto;
+use openraft::async_runtime::watch::WatchReceiver as _;
 use openraft::errors::{LinearizableReadError, RaftError};
 use openraft::{Raft, ReadPolicy, Snapshot};
 use proto::peer_request::Body;
@@ -142,10 +143,29 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
 
     async fn hello(&self) -> Result<Answer, proto::Refusal> {
         let belongs_to_group = self.raft.is_initialized().await.map_err(stopped)?;
+        let (membership_index, members) = self.committed_members();
         Ok(Answer::Hello(proto::HelloResponse {
             incarnation: self.identity.incarnation,
             belongs_to_group: Some(belongs_to_group),
+            membership_index,
+            members,
         }))
+    }
+
+    /// The membership that this replica knows to be committed, and its log index; none while a later one is not.
+    fn committed_members(&self) -> (Option<u64>, Vec<proto::Member>) {
+        let receiver = self.raft.metrics();
+        let metrics = receiver.borrow_watched();
+        let stored = &metrics.membership_config;
+        let applied = metrics.last_applied.map(|id| id.index);
+        let index = stored.log_id().as_ref().map(|id| id.index);
+        if index.is_none() || index > applied {
+            return (None, Vec::new());
+        }
+        let members = stored
+            .nodes()
+            .map(|(id, node)| convert::member_to_proto(*id, node));
+        (index, members.collect())
     }
 
     async fn vote(&self, request: proto::VoteRequest, pre: bool) -> Result<Answer, proto::Refusal> {
@@ -263,6 +283,9 @@ fn check(identity: &ServerIdentity, request: &proto::PeerRequest) -> Result<(), 
     }
     if expected == identity.incarnation {
         identity.standing.accepted();
+        if matches!(request.body, Some(Body::Append(_) | Body::SnapshotChunk(_))) {
+            identity.standing.leader_spoke();
+        }
         return Ok(());
     }
     if identity.standing.refused() {

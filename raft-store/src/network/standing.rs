@@ -1,7 +1,9 @@
-//! Whether the group knows this replica's data.
+//! Whether the group knows this replica and its data.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::peer::Peer;
 
 /// Nobody has addressed this replica by an incarnation yet.
 const UNKNOWN: u8 = 0;
@@ -15,24 +17,61 @@ const DISOWNED: u8 = 2;
 /// A data directory is lost or replaced only while its replica is down. So once a message was addressed to this
 /// incarnation, one that is not is an old one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Standing(Arc<AtomicU8>);
+pub(crate) struct Standing(Arc<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    owner: AtomicU8,
+    words_of_leaders: AtomicU64,
+    removal: OnceLock<Removal>,
+}
+
+/// That the group has removed this replica, for ever.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removal {
+    /// Log index of the membership without it.
+    pub index: u64,
+    /// Who belonged to the group then.
+    pub members: Vec<Peer>,
+}
 
 impl Standing {
     /// A message was addressed to this incarnation.
     pub(crate) fn accepted(&self) {
-        self.0.store(OWNED, Ordering::Relaxed);
+        self.0.owner.store(OWNED, Ordering::Relaxed);
     }
 
     /// A message was addressed to another incarnation; true the first time that this tells something.
     pub(crate) fn refused(&self) -> bool {
         let order = Ordering::Relaxed;
-        let changed = self.0.compare_exchange(UNKNOWN, DISOWNED, order, order);
+        let owner = &self.0.owner;
+        let changed = owner.compare_exchange(UNKNOWN, DISOWNED, order, order);
         changed.is_ok()
+    }
+
+    /// A leader sent entries or a part of a snapshot, or showed that it lives.
+    pub(crate) fn leader_spoke(&self) {
+        self.0.words_of_leaders.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many messages of leaders there were: as many as before means silence.
+    pub(crate) fn words_of_leaders(&self) -> u64 {
+        self.0.words_of_leaders.load(Ordering::Relaxed)
+    }
+
+    /// The group has removed this replica. What was known first stays.
+    pub(crate) fn removed(&self, removal: Removal) {
+        self.0.removal.get_or_init(|| removal);
+    }
+
+    /// That the group has removed this replica, if it has and this replica knows.
+    pub(crate) fn removal(&self) -> Option<&Removal> {
+        self.0.removal.get()
     }
 
     /// Whether the group knows this replica with other data.
     pub(crate) fn is_disowned(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == DISOWNED
+        self.0.owner.load(Ordering::Relaxed) == DISOWNED
     }
 }
 

@@ -5,6 +5,7 @@ mod cluster;
 mod damaged_log;
 mod full_disk;
 mod group;
+mod membership;
 mod observer;
 mod partitions;
 mod refusals;

@@ -1,17 +1,19 @@
 //! How a leadership begins: its epoch is committed, and a majority tells what it remembers.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use muster_core::command::Command;
-use muster_core::ids::{LeadershipEpoch, ReplicaId};
+use muster_core::ids::LeadershipEpoch;
 use muster_core::rejection::Rejection;
 use muster_raft_store::ProposeError;
 use tokio::time::{Instant, timeout_at};
 
 use crate::leader::inheritance::Inheritance;
 use crate::leader::shadow_store::Fence;
+use crate::leader::voter_sets::VoterSets;
 use crate::leader::{Clock, LeaderLoop, PeerLinks};
 
 /// Longest wait for the shadows of a majority, in milliseconds; leases start now without them.
@@ -68,31 +70,38 @@ pub(super) async fn rest() {
 
 async fn inherit<P: PeerLinks, C: Clock>(parts: &LeaderLoop<P, C>, fence: Fence) -> Inheritance {
     let status = parts.handle.status();
-    let majority = status.voters.len() / 2 + 1;
+    let voters = VoterSets::of(&status);
+    let own = parts.settings.replica;
+    let mut told = BTreeSet::new();
     let mut reports = Vec::new();
-    let own = parts
+    let of_own = parts
         .shadows
         .lock()
         .report(parts.clock.monotonic(), status.term, fence);
-    match own {
-        Ok(report) => reports.push(report),
+    match of_own {
+        Ok(report) => {
+            told.insert(own);
+            reports.push(report);
+        }
         Err(error) => tracing::warn!(%error, "this replica's own shadow is not of use"),
     }
-    let mut asked: FuturesUnordered<_> = status
-        .voters
-        .iter()
-        .map(|voter| ReplicaId(voter.id))
-        .filter(|replica| *replica != parts.settings.replica)
-        .map(|replica| parts.peers.fetch_shadows(replica, fence))
-        .collect();
+    let ask = |replica| {
+        let answer = parts.peers.fetch_shadows(replica, fence);
+        async move { (replica, answer.await) }
+    };
+    let mut asked: FuturesUnordered<_> = voters.others(own).map(ask).collect();
     let deadline = Instant::now() + Duration::from_millis(SHADOW_FETCH_MS_MAX);
-    while reports.len() < majority {
+    while !voters.have_majority(&told) {
         match timeout_at(deadline, asked.next()).await {
-            Ok(Some(Ok(report))) => reports.push(report),
-            Ok(Some(Err(error))) => tracing::warn!(%error, "a shadow is missing"),
+            Ok(Some((replica, Ok(report)))) => {
+                told.insert(replica);
+                reports.push(report);
+            }
+            Ok(Some((_, Err(error)))) => tracing::warn!(%error, "a shadow is missing"),
             Ok(None) | Err(_) => break,
         }
     }
     // Ages were told a little earlier than now: that makes hosts younger, which is the safe direction.
-    Inheritance::new(parts.clock.monotonic(), reports, majority)
+    let is_complete = voters.have_majority(&told);
+    Inheritance::new(parts.clock.monotonic(), reports, is_complete)
 }

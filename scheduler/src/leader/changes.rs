@@ -121,6 +121,7 @@ impl Changes {
             | EventKind::JobCancelRequested { .. }
             | EventKind::JobPruned { .. }
             | EventKind::JobDefaultsSet { .. }
+            | EventKind::ReplicaChanged { .. }
             | EventKind::TaskStarted { .. }
             | EventKind::HostHealthChanged { .. }
             | EventKind::GpuHealthChanged { .. }

@@ -27,13 +27,13 @@ struct Memory {
 }
 
 impl Inheritance {
-    /// Sums up reports that were received at `now` or before; they are a majority's if
-    /// `reports.len() >= majority`.
-    pub(super) fn new(now: MonotonicMs, reports: Vec<ShadowReport>, majority: usize) -> Self {
+    /// Sums up reports that were received at `now` or before; `is_complete` if they come from a majority of every set of
+    /// voters.
+    pub(super) fn new(now: MonotonicMs, reports: Vec<ShadowReport>, is_complete: bool) -> Self {
         let before = |ago_ms: u64| MonotonicMs(now.0.saturating_sub(ago_ms));
         Self {
             now,
-            is_complete: reports.len() >= majority,
+            is_complete,
             reports: reports
                 .into_iter()
                 .map(|report| Memory {
@@ -93,7 +93,8 @@ mod tests {
     }
 
     fn ages(reports: Vec<ShadowReport>) -> (u64, u64) {
-        let contact = Inheritance::new(NOW, reports, 2).contact(HOST);
+        let is_complete = reports.len() >= 2;
+        let contact = Inheritance::new(NOW, reports, is_complete).contact(HOST);
         (NOW.since(contact.heard_at), NOW.since(contact.leased_at))
     }
 

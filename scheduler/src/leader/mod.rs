@@ -23,7 +23,9 @@
 //! * Each [`SHADOW_ROUND_MS`] (at once after a pause) the leader tells all replicas how long ago it
 //!   heard from the hosts that have beaten since. A replica remembers the youngest instant of each host,
 //!   on its own clock, from receipt: an upper bound of the beat's time.
-//! * Only once a majority, the leader included, remembers a beat is it acknowledged.
+//! * Only once a majority, the leader included, remembers a beat is it acknowledged; while the voters change, a majority
+//!   of every set of voters. Before a change is proposed, a majority of the voters to come remembers everything that the
+//!   leader knows, and from then on all that it acknowledges (`tenure::replicas`).
 //! * A replica refuses what a leader tells whose term or epoch is older than one it knows of, by a push,
 //!   by a new leader's question, or by its vote, which is on disk; a leader acknowledges only
 //!   while it leads in the term it told in.
@@ -49,6 +51,7 @@ mod shadow_rounds;
 mod shadow_store;
 mod telemetry;
 mod tenure;
+mod voter_sets;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -66,10 +69,12 @@ pub use directory::WorkerDirectory;
 pub use peer_links::{PeerError, PeerLinks};
 pub use planning::PLAN_REST_MS_MAX;
 pub use session::{
-    CloseReason, LEADER_INPUTS_MAX, LeaderInput, SessionId, TO_WORKER_MAX, ToWorker,
+    ChangeError, CloseReason, LEADER_INPUTS_MAX, LeaderInput, ReplicaChange, ReplicasChanged,
+    SessionId, TO_WORKER_MAX, ToWorker,
 };
 pub use shadow_rounds::{SHADOW_PUSH_MS_MAX, SHADOW_ROUND_MS};
 pub use shadow_store::{Fence, ShadowPush, ShadowReport, ShadowStore, Superseded};
+pub use tenure::CHANGE_MS_MAX;
 
 use muster_core::state::State;
 use tenure::Tenure;

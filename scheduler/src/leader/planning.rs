@@ -56,6 +56,15 @@ impl Planning {
         true
     }
 
+    /// What the next round looks at, in a word.
+    pub(super) fn scope(&self, now: TimeMs) -> &'static str {
+        if self.moves_at.is_some_and(|at| at > now) {
+            "in_place"
+        } else {
+            "whole"
+        }
+    }
+
     /// Plans. Moves that were not worth it are not looked for again for [`MOVES_TRIED_AGAIN_MS`], whatever happens
     /// meanwhile: the search may take many times as long as the rest of a round, and every change asks for a round.
     pub(super) fn plan(&mut self, state: &State, now: TimeMs, budget: Budget) -> Plan {

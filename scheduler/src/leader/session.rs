@@ -12,8 +12,8 @@ use muster_core::ids::{HostId, LeadershipEpoch};
 use muster_core::rejection::Rejection;
 use muster_core::timings::Timings;
 use muster_proto::v1;
-use muster_raft_store::Peer;
-use tokio::sync::mpsc;
+use muster_raft_store::{Force, MemberChange, MembershipError, Peer};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 /// Messages to one worker that may wait; what does not fit is sent again from the state.
@@ -55,6 +55,79 @@ pub enum LeaderInput {
         /// Which one.
         session: SessionId,
     },
+    /// An admin wants other replicas.
+    ChangeReplicas(ReplicaChange),
+}
+
+/// A change of the replicas, in one step, and who waits for it.
+#[derive(Debug)]
+pub struct ReplicaChange {
+    /// What should change.
+    pub change: MemberChange,
+    /// Whether it goes beyond what is advisable.
+    pub force: Force,
+    /// Takes what became of it.
+    pub reply: oneshot::Sender<Result<ReplicasChanged, ChangeError>>,
+}
+
+/// What became of a change of the replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicasChanged {
+    /// False if all was so already.
+    pub changed: bool,
+    /// What an admin should know about what is left.
+    pub warning: Option<String>,
+}
+
+/// Why the replicas were not changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// One change after the other.
+    #[error(
+        "{under_way} is under way: try again when it is done (`muster cluster members` shows how far it is)"
+    )]
+    Busy {
+        /// What is being done.
+        under_way: String,
+    },
+    /// Replicas of another build could not read that it happened.
+    #[error(
+        "not all replicas are known to read what is written down about it: upgrade all of them, or start those that are down"
+    )]
+    NotYet,
+    /// Its id was another replica's.
+    #[error(
+        "replica id {id} was used before, and an id is never used again: choose one above {highest}"
+    )]
+    UsedId {
+        /// The id.
+        id: u64,
+        /// The highest that was ever used.
+        highest: u64,
+    },
+    /// A new replica of an older build could not read the log.
+    #[error(
+        "replica {id} reads commands up to format {reads}, and the log has format {needed}: upgrade it first"
+    )]
+    OldBuild {
+        /// Which one.
+        id: u64,
+        /// What it reads.
+        reads: u8,
+        /// What it would have to.
+        needed: u8,
+    },
+    /// The voters to come do not answer the leader.
+    #[error(
+        "within {limit_ms} ms no majority of the voters to come has taken over when hosts were heard (CHANGE_MS_MAX)"
+    )]
+    NotTakenOver {
+        /// The limit.
+        limit_ms: u64,
+    },
+    /// The replication refuses or fails.
+    #[error(transparent)]
+    Membership(#[from] MembershipError),
 }
 
 /// What a stream carries to its worker.
@@ -68,7 +141,11 @@ pub enum ToWorker {
         leader: LeadershipEpoch,
         /// Periods of the heartbeat protocol.
         timings: Timings,
+        /// Addresses of all replicas: those of the worker's settings may all be replaced by now.
+        replicas: Vec<String>,
     },
+    /// The replicas are others now.
+    Replicas(Vec<String>),
     /// What the host should run.
     Desired(Box<DesiredState>),
     /// A beat is acknowledged: a majority remembers it.

@@ -133,6 +133,15 @@ impl Sessions {
         }
     }
 
+    /// Tells all hosts' streams; one whose queue is full goes without.
+    pub(super) fn send_all(&self, message: impl Fn() -> ToWorker) {
+        let streams = self.by_host.values().filter_map(|id| self.by_id.get(id));
+        for session in streams {
+            // A stream that is gone tells so by itself.
+            drop(session.to_worker.try_send(message()));
+        }
+    }
+
     /// Ends a stream, telling why if its queue has room.
     pub(super) fn end(&mut self, id: SessionId, reason: CloseReason) {
         self.send(id, ToWorker::Close(reason));

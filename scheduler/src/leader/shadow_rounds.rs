@@ -1,6 +1,6 @@
 //! The leader's side of the shadow protocol: no beat is acknowledged before a majority remembers it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::leader::peer_links::{PeerError, PeerLinks};
 use crate::leader::session::SessionId;
 use crate::leader::shadow_store::{Fence, ShadowPush};
 use crate::leader::telemetry;
+use crate::leader::voter_sets::VoterSets;
 
 /// Shortest time between the beginnings of two rounds, in milliseconds. The first beat after a pause
 /// starts a round at once.
@@ -49,7 +50,10 @@ pub(super) struct PushAnswer {
 struct Round {
     number: u64,
     beats: BTreeMap<HostId, WaitingBeat>,
-    stored: usize,
+    /// Who remembers it.
+    stored: BTreeSet<ReplicaId>,
+    /// Whether it tells everything that is known.
+    is_whole: bool,
     outstanding: usize,
     since: Instant,
 }
@@ -68,6 +72,16 @@ pub(super) struct ShadowRounds {
     formats: BTreeMap<ReplicaId, u8>,
     /// The format that all replicas are known to read.
     level: u8,
+    /// Whose majority must remember a beat beside that of the voters: they will vote.
+    widened: Option<Widened>,
+}
+
+/// Voters to come.
+#[derive(Debug)]
+struct Widened {
+    voters: BTreeSet<ReplicaId>,
+    /// Whether majorities of them, and of the voters of now, were told everything that is known.
+    is_told: bool,
 }
 
 impl ShadowRounds {
@@ -82,7 +96,43 @@ impl ShadowRounds {
             next_at: MonotonicMs(0),
             formats: BTreeMap::new(),
             level: FORMAT_UNSAID,
+            widened: None,
         }
+    }
+
+    /// From now on a beat counts as remembered only if a majority of these remembers it too; the next rounds tell everything
+    /// that is known of all hosts, until they remember that.
+    pub(super) fn widen(&mut self, voters: BTreeSet<ReplicaId>) {
+        self.widened = Some(Widened {
+            voters,
+            is_told: false,
+        });
+    }
+
+    /// Who votes, by the membership, counts again.
+    pub(super) fn narrow(&mut self) {
+        self.widened = None;
+    }
+
+    /// Whether the voters to come remember everything that was known when they were named, and all that came since.
+    pub(super) fn is_wide(&self) -> bool {
+        self.widened.as_ref().is_some_and(|widened| widened.is_told)
+    }
+
+    /// Whose majorities must remember a beat: those of these sets of voters, and of those to come.
+    pub(super) fn sets(&self, voters: VoterSets) -> VoterSets {
+        voters.and(self.widened.as_ref().map(|widened| &widened.voters))
+    }
+
+    /// The newest command format that a replica said it reads.
+    pub(super) fn format_of(&self, replica: ReplicaId) -> Option<u8> {
+        self.formats.get(&replica).copied()
+    }
+
+    fn owes_all(&self) -> bool {
+        self.widened
+            .as_ref()
+            .is_some_and(|widened| !widened.is_told)
     }
 
     /// A beat arrived; only the newest of a host waits.
@@ -92,7 +142,7 @@ impl ShadowRounds {
 
     /// When the next round should begin, if beats wait for one or the others' formats are asked for.
     pub(super) fn due_at(&self) -> Option<MonotonicMs> {
-        let is_wanted = !self.waiting.is_empty() || self.asks_formats();
+        let is_wanted = !self.waiting.is_empty() || self.asks_formats() || self.owes_all();
         (self.in_work.is_none() && is_wanted).then_some(self.next_at)
     }
 
@@ -118,22 +168,34 @@ impl ShadowRounds {
         self.level
     }
 
-    /// Takes what the next round tells, if one is due.
-    pub(super) fn begin(&mut self, now: MonotonicMs) -> Option<Arc<ShadowPush>> {
+    /// Takes what the next round tells, if one is due: the beats that wait, and all that is `known` of hosts if voters to
+    /// come do not know it yet.
+    pub(super) fn begin(
+        &mut self,
+        now: MonotonicMs,
+        known: impl FnOnce() -> BTreeMap<HostId, MonotonicMs>,
+    ) -> Option<Arc<ShadowPush>> {
         if self.due_at()? > now {
             return None;
         }
+        let is_whole = self.owes_all();
         let beats = std::mem::take(&mut self.waiting);
-        let heard_ago_ms = beats
-            .iter()
-            .map(|(host, beat)| (*host, now.since(beat.heard_at)))
+        let mut heard_at = if is_whole { known() } else { BTreeMap::new() };
+        for (host, beat) in &beats {
+            let at = heard_at.entry(*host).or_insert(beat.heard_at);
+            *at = beat.heard_at.max(*at);
+        }
+        let heard_ago_ms = heard_at
+            .into_iter()
+            .map(|(host, at)| (host, now.since(at)))
             .collect();
         self.begun += 1;
         self.next_at = now.after(SHADOW_ROUND_MS);
         self.in_work = Some(Round {
             number: self.begun,
             beats,
-            stored: 0,
+            stored: BTreeSet::new(),
+            is_whole,
             outstanding: 0,
             since: Instant::now(),
         });
@@ -145,9 +207,9 @@ impl ShadowRounds {
     }
 
     /// Counts the leader's own memory.
-    pub(super) fn stored_here(&mut self) {
+    pub(super) fn stored_by(&mut self, own: ReplicaId) {
         if let Some(round) = &mut self.in_work {
-            round.stored += 1;
+            round.stored.insert(own);
         }
     }
 
@@ -207,25 +269,32 @@ impl ShadowRounds {
             && round.number == answer.round
         {
             round.outstanding -= 1;
-            round.stored += usize::from(answer.result.is_ok());
+            if answer.result.is_ok() {
+                round.stored.insert(answer.replica);
+            }
         }
     }
 
-    /// The beats that a majority of `voters` remembers now, if the round is complete. A round that can
-    /// not be completed any more gives its beats back to the next one.
-    pub(super) fn complete(&mut self, voters: usize) -> Vec<WaitingBeat> {
+    /// The beats that a majority of every set of `voters`, and of those to come, remembers now, if the round is complete. A
+    /// round that can not be completed any more gives its beats back to the next one.
+    pub(super) fn complete(&mut self, voters: VoterSets) -> Vec<WaitingBeat> {
+        let sets = self.sets(voters);
         let Some(round) = &self.in_work else {
             return Vec::new();
         };
-        let majority = voters / 2 + 1;
-        if round.stored < majority && round.outstanding > 0 {
+        let is_stored = sets.have_majority(&round.stored);
+        if !is_stored && round.outstanding > 0 {
             return Vec::new();
         }
-        let is_stored = round.stored >= majority;
         let Some(round) = self.in_work.take() else {
             return Vec::new();
         };
         if is_stored {
+            if round.is_whole
+                && let Some(widened) = &mut self.widened
+            {
+                widened.is_told = true;
+            }
             telemetry::shadowed(round.since.elapsed());
             return round.beats.into_values().collect();
         }
@@ -298,14 +367,77 @@ mod tests {
     }
 
     async fn run(rounds: &mut ShadowRounds, replicas: &[u64], now: u64) -> Vec<WaitingBeat> {
-        let push = rounds.begin(MonotonicMs(now)).expect("a round is due");
-        rounds.stored_here();
-        rounds.push(&EvenPeers, replicas.iter().copied().map(ReplicaId), &push);
-        for _ in replicas {
+        run_in(rounds, &sets(&[replicas]), now).await.0
+    }
+
+    /// Sets of voters, of each of which replica 1 is one.
+    fn sets(lists: &[&[u64]]) -> VoterSets {
+        let set = |list: &&[u64]| -> BTreeSet<ReplicaId> {
+            list.iter().copied().chain([1]).map(ReplicaId).collect()
+        };
+        let sets = lists.iter().map(set);
+        sets.fold(VoterSets::default(), |sets, set| sets.and(Some(&set)))
+    }
+
+    /// The beats that are acknowledged, and how many hosts the round told of.
+    async fn run_in(
+        rounds: &mut ShadowRounds,
+        voters: &VoterSets,
+        now: u64,
+    ) -> (Vec<WaitingBeat>, usize) {
+        let known = || [(HostId(1), MonotonicMs(5)), (HostId(2), MonotonicMs(7))].into();
+        let push = rounds
+            .begin(MonotonicMs(now), known)
+            .expect("a round is due");
+        rounds.stored_by(ReplicaId(1));
+        let asked: Vec<_> = rounds.sets(voters.clone()).others(ReplicaId(1)).collect();
+        rounds.push(&EvenPeers, asked.iter().copied(), &push);
+        for _ in asked {
             let answer = rounds.answered().await;
             rounds.count(&answer);
         }
-        rounds.complete(replicas.len() + 1)
+        let beats = rounds.complete(voters.clone());
+        (beats, push.heard_ago_ms.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_voters_change_a_majority_of_each_set_must_remember() {
+        let mut rounds = rounds();
+        rounds.heard(HostId(1), beat(1, 1_000));
+        // 1, 2 and 4 are three of five, and one of three of the second set.
+        let joint = sets(&[&[2, 4], &[5, 7]]);
+        assert_eq!(run_in(&mut rounds, &joint, 1_000).await.0, Vec::new());
+        let joint = sets(&[&[2, 3], &[3, 4]]);
+        assert_eq!(
+            run_in(&mut rounds, &joint, 2_000).await.0,
+            vec![beat(1, 1_000)]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn voters_to_come_are_told_everything_before_they_count_as_wide() {
+        let mut rounds = rounds();
+        let voters = sets(&[&[2, 3]]);
+        rounds.widen([1, 5, 7].map(ReplicaId).into());
+        assert!(!rounds.is_wide());
+        // Nothing waits, and a round begins all the same; its silent majority makes it begin again.
+        assert_eq!(run_in(&mut rounds, &voters, 1_000).await, (Vec::new(), 2));
+        assert!(!rounds.is_wide());
+        rounds.widen([1, 4, 7].map(ReplicaId).into());
+        rounds.heard(HostId(1), beat(1, 1_000));
+        let told = run_in(&mut rounds, &voters, 2_000).await;
+        assert_eq!(told, (vec![beat(1, 1_000)], 2));
+        assert!(rounds.is_wide());
+        // From then on only beats are told, and the voters to come must remember them.
+        rounds.heard(HostId(1), beat(2, 2_000));
+        let told = run_in(&mut rounds, &voters, 3_000).await;
+        assert_eq!(told, (vec![beat(2, 2_000)], 1));
+        rounds.narrow();
+        assert!(!rounds.is_wide());
+        assert_eq!(
+            rounds.due_at(),
+            Some(MonotonicMs(3_000 + SHADOW_ROUND_MS)).filter(|_| rounds.asks_formats())
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! What the leader loop counts.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
@@ -10,6 +11,10 @@ use muster_core::plan::{Plan, Reason};
 use crate::leader::changes::Changes;
 use crate::metrics::names;
 
+const MS_PER_SECOND: u64 = 1_000;
+/// GPU-milliseconds that moves lost since the process began: their counter tells whole seconds.
+static MOVES_LOST_MS: AtomicU64 = AtomicU64::new(0);
+
 #[expect(
     clippy::cast_precision_loss,
     reason = "a gauge is a floating-point number"
@@ -18,8 +23,16 @@ fn number(count: u64) -> f64 {
     count as f64
 }
 
+/// Says whether this replica leads. What only a leader knows is 0 at all others, or it would stay as it was for ever.
 pub(super) fn leading(is_leader: bool) {
     gauge!(names::IS_LEADER).set(f64::from(u8::from(is_leader)));
+    if !is_leader {
+        gauge!(names::WORKERS_CONNECTED).set(0.0);
+        gauge!(names::BEAT_INTERVAL_SECONDS).set(0.0);
+        for reason in Reason::ALL {
+            gauge!(names::JOBS_WAITING, "reason" => reason.name()).set(0.0);
+        }
+    }
 }
 
 pub(super) fn epoch(epoch: LeadershipEpoch) {
@@ -41,7 +54,9 @@ pub(super) fn changed(changes: &Changes) {
     counter!(names::CLAIMS_DROPPED_TOTAL).increment(changes.claims_dropped);
     counter!(names::PREEMPTIONS_TOTAL).increment(changes.preempted);
     counter!(names::MOVES_TOTAL).increment(changes.moved);
-    counter!(names::MOVES_LOST_GPU_MS_TOTAL).increment(changes.moves_lost_gpu_ms);
+    let lost_ms = MOVES_LOST_MS.fetch_add(changes.moves_lost_gpu_ms, Ordering::Relaxed);
+    let lost_ms = lost_ms.saturating_add(changes.moves_lost_gpu_ms);
+    counter!(names::MOVES_LOST_GPU_SECONDS_TOTAL).absolute(lost_ms / MS_PER_SECOND);
     health_changed(changes);
 }
 
@@ -74,8 +89,9 @@ pub(super) fn silent((health, one_way): (HostHealth, bool), silence: Duration) {
         .record(silence);
 }
 
-pub(super) fn planned(took: Duration, plan: &Plan) {
-    histogram!(names::PLAN_SECONDS).record(took);
+pub(super) fn planned(took: Duration, (scope, plan): (&'static str, &Plan)) {
+    histogram!(names::PLAN_SECONDS, "scope" => scope).record(took);
+    counter!(names::PLAN_CUT_SHORT_TOTAL).increment(u64::from(plan.more));
     counter!(names::PLANNED_TOTAL).increment(plan.placements().count() as u64);
     for reason in Reason::ALL {
         let jobs = plan.waiting.get(&reason).copied().unwrap_or_default();
@@ -93,6 +109,15 @@ pub(super) fn concluded(took: Duration) {
 
 pub(super) fn rejected() {
     counter!(names::REJECTED_TOTAL).increment(1);
+}
+
+pub(super) fn replicas_changed(is_done: bool) {
+    let outcome = if is_done { "done" } else { "failed" };
+    counter!(names::REPLICA_CHANGES_TOTAL, "outcome" => outcome).increment(1);
+}
+
+pub(super) fn beat() {
+    counter!(names::BEATS_TOTAL).increment(1);
 }
 
 pub(super) fn shadowed(took: Duration) {

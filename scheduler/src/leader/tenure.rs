@@ -2,6 +2,8 @@
 
 mod barriers;
 mod defaults;
+mod registration;
+mod replicas;
 mod shadowing;
 
 use std::collections::BTreeSet;
@@ -12,16 +14,16 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use muster_core::apply::Applied;
 use muster_core::beat::Beat;
-use muster_core::command::{Command, HostRegistration};
+use muster_core::command::Command;
 use muster_core::desired;
-use muster_core::ids::{HostId, LeadershipEpoch, Revision};
+use muster_core::ids::{HostId, Revision};
 use muster_core::plan::is_idle;
 use muster_core::reactor::{Input, Pace, Reaction, Reactor};
 use muster_core::rejection::Rejection;
-use muster_core::state::{Answer, State};
+use muster_core::state::State;
 use muster_core::time::MonotonicMs;
 use muster_core::time::TimeMs;
-use muster_raft_store::{Leadership, ProposeError};
+use muster_raft_store::{Leadership, MembershipError, ProposeError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -35,6 +37,8 @@ use crate::leader::session::{CloseReason, LeaderInput, SessionId, ToWorker};
 use crate::leader::sessions::Sessions;
 use crate::leader::shadow_rounds::{PushAnswer, ShadowRounds, WaitingBeat};
 use crate::leader::shadow_store::Fence;
+pub use crate::leader::tenure::replicas::CHANGE_MS_MAX;
+use crate::leader::tenure::replicas::Reform;
 use crate::leader::{Clock, LeaderLoop, PeerLinks, telemetry};
 
 /// Inputs taken in one step.
@@ -66,6 +70,8 @@ pub(super) struct Tenure<'a, P, C> {
     owed: BTreeSet<HostId>,
     inputs: Vec<LeaderInput>,
     in_flight: Option<InFlight>,
+    /// The change of the replicas that is in work.
+    reform: Reform,
     /// When the reactor wants to be asked again.
     tick_at: Option<MonotonicMs>,
 }
@@ -76,6 +82,7 @@ enum Woken {
     Stop,
     Pushed(PushAnswer),
     Proposed(Result<Vec<Applied>, ProposeError>),
+    Reformed(Result<(), MembershipError>),
     Inputs(usize),
     Changed,
     Time,
@@ -111,6 +118,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             owed: BTreeSet::new(),
             inputs: Vec::new(),
             in_flight: None,
+            reform: Reform::default(),
             tick_at: Some(now),
         }
     }
@@ -133,6 +141,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         if self.in_flight.is_none() {
             self.advance().await;
         }
+        self.go_on_reforming();
         self.tell_shadows();
         match self.wake(stop).await {
             Woken::Stop => return None,
@@ -145,6 +154,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                 self.acknowledge();
             }
             Woken::Proposed(result) => self.conclude(result)?,
+            Woken::Reformed(result) => self.reformed(result),
             Woken::Inputs(0) => return None,
             Woken::Inputs(_) | Woken::Changed | Woken::Time => {}
         }
@@ -172,6 +182,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             _ = self.leadership.changed() => Woken::Leadership,
             answer = self.rounds.answered() => Woken::Pushed(answer),
             result = answer => Woken::Proposed(result),
+            result = self.reform.committed() => Woken::Reformed(result),
             count = self.parts.inputs.recv_many(&mut self.inputs, INPUTS_PER_STEP_MAX), if is_free => {
                 Woken::Inputs(count)
             }
@@ -188,6 +199,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     fn wake_at(&self) -> Option<Instant> {
         let clock = &self.parts.clock;
         let round = self.rounds.due_at().map(|at| clock.instant(at));
+        let round = [round, self.reform.wake_at()].into_iter().flatten().min();
         if self.in_flight.is_some() {
             return round;
         }
@@ -219,6 +231,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         self.take_inputs(&state, &mut batch);
         batch.extend(lowered(self.reactor.releases(&state), self.rounds.level()));
         self.set_defaults(&state, &mut batch);
+        self.record_replicas(&state, &mut batch);
         self.tick(&state, &mut batch);
         self.plan(&state, &mut batch);
         if !batch.is_empty() {
@@ -282,47 +295,16 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                     session,
                     beat,
                     arrived,
-                } => self.beat(state, (session, arrived), beat, batch),
+                } => {
+                    telemetry::beat();
+                    self.beat(state, (session, arrived), beat, batch);
+                }
                 LeaderInput::Closed { session } => self.sessions.forget(session),
+                LeaderInput::ChangeReplicas(asked) => self.take_change(state, asked),
             }
         }
         self.inputs = inputs;
         telemetry::workers_connected(self.sessions.connected());
-    }
-
-    /// A worker that has obeyed a later leader shows that this leadership is over.
-    fn register(
-        &mut self,
-        state: &State,
-        id: SessionId,
-        leader_seen: LeadershipEpoch,
-        batch: &mut CommandBatch,
-    ) {
-        if leader_seen > self.fence.epoch {
-            self.sessions
-                .end(id, CloseReason::NotLeader { leader: None });
-            return;
-        }
-        let Some(registration) = self.sessions.registration(id) else {
-            return;
-        };
-        if self.is_held(state, &registration) {
-            let rejection = Rejection::HostIdentityTaken(registration.name.clone());
-            tracing::warn!(%rejection, "a worker was refused: its identity is in use");
-            self.sessions.end(id, CloseReason::Rejected(rejection));
-            return;
-        }
-        batch.register(self.fence.epoch, id, registration);
-    }
-
-    /// Whether an earlier start of the same worker is still heard: the newer one would deny its tasks.
-    fn is_held(&self, state: &State, registration: &HostRegistration) -> bool {
-        let Some(host) = state.host_names.get(registration.name.as_str()) else {
-            return false;
-        };
-        let now = self.parts.clock.monotonic();
-        self.reactor.is_heard(*host, now)
-            && self.sessions.is_held_by_earlier_start(*host, registration)
     }
 
     fn beat(
@@ -398,9 +380,10 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             return;
         }
         let began = Instant::now();
+        let scope = self.planning.scope(now);
         let planned = self.planning.plan(state, now, self.parts.settings.budget);
         let took = began.elapsed();
-        telemetry::planned(took, &planned);
+        telemetry::planned(took, (scope, &planned));
         self.planning.ran(took, planned.steps.len());
         if planned.more {
             self.planning.request();
@@ -463,33 +446,5 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             self.planning.request();
         }
         (!is_stale).then_some(())
-    }
-
-    fn registered(&mut self, id: SessionId, outcome: &Applied) {
-        match &outcome.result {
-            Ok(Answer::Host(host)) => {
-                self.sessions.bind(id, *host);
-                let timings = self.parts.settings.timings;
-                let leader = self.fence.epoch;
-                self.sessions.send(
-                    id,
-                    ToWorker::Welcome {
-                        host: *host,
-                        leader,
-                        timings,
-                    },
-                );
-                self.owed.insert(*host);
-            }
-            Ok(answer) => {
-                tracing::error!(?answer, "a registration was answered with something else");
-                self.sessions.end(id, CloseReason::Busy);
-            }
-            Err(rejection) => {
-                tracing::warn!(%rejection, "a worker was refused");
-                self.sessions
-                    .end(id, CloseReason::Rejected(rejection.clone()));
-            }
-        }
     }
 }

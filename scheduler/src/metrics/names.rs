@@ -64,6 +64,8 @@ metrics! {
         "What rules keep off components that are degraded, by what (gangs, everything).";
     describe_gauge BREAKERS_TRIPPED = "muster_scheduler_breakers_tripped":
         "Pools whose breaker keeps rules from blocking more.";
+    describe_counter BEATS_TOTAL = "muster_scheduler_beats_total":
+        "Beats of workers that this leader received.";
     describe_histogram SILENCE_SECONDS = "muster_scheduler_silence_seconds":
         "Silence of a host when this leader concluded something from it, by conclusion (suspect, lost) and cause (silence; one_way: beats arrive, acknowledgements do not).";
     describe_counter RETRIES_IN_PLACE_TOTAL = "muster_scheduler_retries_in_place_total":
@@ -76,17 +78,21 @@ metrics! {
         "Attempts stopped for others while this replica led.";
     describe_counter MOVES_TOTAL = "muster_scheduler_moves_total":
         "Attempts moved to make room in one piece while this replica led.";
-    describe_counter MOVES_LOST_GPU_MS_TOTAL = "muster_scheduler_moves_lost_gpu_ms_total":
-        "GPU-milliseconds that such moves lost: work since the newest checkpoints, and starting again.";
+    describe_counter MOVES_LOST_GPU_SECONDS_TOTAL = "muster_scheduler_moves_lost_gpu_seconds_total":
+        "GPU-seconds that such moves lost: work since the newest checkpoints, and starting again.";
     describe_counter PLANNED_TOTAL = "muster_scheduler_planned_total":
         "Placements that the planner proposed.";
-    describe_histogram PLAN_SECONDS = "muster_scheduler_plan_seconds": "Time of one planning round.";
+    describe_counter PLAN_CUT_SHORT_TOTAL = "muster_scheduler_plan_cut_short_total":
+        "Planning rounds that their budget ended before everything was examined.";
+    describe_histogram PLAN_SECONDS = "muster_scheduler_plan_seconds": "Time of one planning round, by scope: whole, or in_place where moves of others are not looked for.";
     describe_histogram BATCH_COMMANDS = "muster_scheduler_batch_commands":
         "Commands that the leader proposed at once.";
     describe_histogram PROPOSE_SECONDS = "muster_scheduler_propose_seconds":
         "Time from proposing a batch of the leader to its outcomes.";
     describe_counter REJECTED_TOTAL = "muster_scheduler_rejected_total":
         "Commands of the leader that had no effect.";
+    describe_counter REPLICA_CHANGES_TOTAL = "muster_scheduler_replica_changes_total":
+        "Changes of the replicas that this leader carried out, by outcome (done, failed).";
     describe_histogram SHADOW_SECONDS = "muster_scheduler_shadow_seconds":
         "Time from the beginning of a shadow round until a majority remembers its beats.";
     describe_gauge BEAT_INTERVAL_SECONDS = "muster_scheduler_beat_interval_seconds":
@@ -95,6 +101,8 @@ metrics! {
         "Time of a submission, from receipt to answer.";
     describe_counter REQUESTS_TOTAL = "muster_scheduler_requests_total":
         "Unary requests by method and gRPC code.";
+    describe_histogram REQUEST_SECONDS = "muster_scheduler_request_seconds":
+        "Time of a write, from receipt to answer, by method.";
     describe_gauge EXECS = "muster_scheduler_execs":
         "Commands beside tasks that this leader carries now.";
     describe_counter EXECS_TOTAL = "muster_scheduler_execs_total":

@@ -21,7 +21,7 @@ pub(crate) struct Admin(pub(crate) Context);
 macro_rules! write {
     ($self:ident, $request:ident, $kind:ident) => {{
         let _place = $self.0.admit()?;
-        let limit_ms = $self.0.config.limits.request_ms_default;
+        let limit_ms = $self.0.request_ms_default();
         let deadline = deadline::of($request.metadata(), limit_ms);
         match write(&$self.0, Kind::$kind($request.into_inner()), deadline).await? {
             Outcome::$kind(response) => Ok(Response::new(response)),
@@ -72,7 +72,7 @@ impl AdminService for Admin {
         request: Request<v1::GetHealthRequest>,
     ) -> Result<Response<v1::GetHealthResponse>, Status> {
         let _place = self.0.admit()?;
-        let deadline = deadline::of(request.metadata(), self.0.config.limits.request_ms_default);
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
         let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
         Ok(Response::new(health_to_wire(&state)))
     }
@@ -96,6 +96,13 @@ impl AdminService for Admin {
         request: Request<v1::TransferLeaderRequest>,
     ) -> Result<Response<v1::TransferLeaderResponse>, Status> {
         write!(self, request, TransferLeader)
+    }
+
+    async fn change_replicas(
+        &self,
+        request: Request<v1::ChangeReplicasRequest>,
+    ) -> Result<Response<v1::ChangeReplicasResponse>, Status> {
+        write!(self, request, ChangeReplicas)
     }
 
     async fn trigger_snapshot(

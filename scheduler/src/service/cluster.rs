@@ -98,11 +98,11 @@ impl ClusterService for Cluster {
 
 impl Cluster {
     fn deadline<T>(&self, request: &Request<T>) -> Instant {
-        deadline::of(request.metadata(), self.0.config.limits.request_ms_default)
+        deadline::of(request.metadata(), self.0.request_ms_default())
     }
 
     fn rows_max(&self) -> u32 {
-        self.0.config.limits.page_rows_max
+        self.0.page_rows_max()
     }
 }
 

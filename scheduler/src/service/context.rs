@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use muster_proto::status;
 use muster_raft_store::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
@@ -26,7 +26,10 @@ const EXPORTS_MAX: usize = 2;
 
 /// Everything that a [`Context`] is made of.
 pub(crate) struct ContextParts {
+    /// The settings that this replica began with.
     pub(crate) config: Arc<SchedulerConfig>,
+    /// The newest settings, for options that reload.
+    pub(crate) settings: watch::Receiver<SchedulerConfig>,
     pub(crate) handle: Handle<State>,
     pub(crate) clock: SystemClock,
     pub(crate) hub: Arc<WatchHub>,
@@ -129,7 +132,17 @@ impl Context {
 
     /// The wait for a leader of a request without a deadline of its own.
     pub(crate) fn default_wait(&self) -> Duration {
-        Duration::from_millis(self.config.limits.request_ms_default)
+        Duration::from_millis(self.request_ms_default())
+    }
+
+    /// Longest that a request without a deadline of its own waits, in milliseconds.
+    pub(crate) fn request_ms_default(&self) -> u64 {
+        self.settings.borrow().limits.request_ms_default
+    }
+
+    /// Rows of one page of a list.
+    pub(crate) fn page_rows_max(&self) -> u32 {
+        self.settings.borrow().limits.page_rows_max
     }
 
     /// A cheap copy of the applied state.

@@ -172,7 +172,7 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
     let job = find_job(state, JobId(open.job_id))?;
     let task = TaskIndex(open.task);
     let unit = unit_of(job, task)?;
-    if !may_enter(job, &open.author, &context.config.admins) {
+    if !may_enter(job, &open.author, &context.settings.borrow().admins) {
         let message = format!(
             "`{}` may not run commands beside tasks of job {}: only its user `{}` and the cluster's admins may",
             open.author, job.id, job.spec.user

@@ -68,7 +68,7 @@ impl JobService for Jobs {
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let state = read::state(&self.0, request.consistency, deadline).await?;
-        let limit = self.0.config.limits.page_rows_max;
+        let limit = self.0.page_rows_max();
         get(&state, &request, limit).map(Response::new)
     }
 
@@ -80,7 +80,7 @@ impl JobService for Jobs {
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let state = read::state(&self.0, request.consistency, deadline).await?;
-        let limit = self.0.config.limits.page_rows_max;
+        let limit = self.0.page_rows_max();
         list(&state, &request, limit).map(Response::new)
     }
 
@@ -173,7 +173,7 @@ impl JobService for Jobs {
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let state = read::state(&self.0, request.consistency, deadline).await?;
-        let limit = self.0.config.limits.page_rows_max;
+        let limit = self.0.page_rows_max();
         pipelines::list(&state, &request, limit).map(Response::new)
     }
 
@@ -199,7 +199,7 @@ impl JobService for Jobs {
 
 impl Jobs {
     fn deadline<T>(&self, request: &Request<T>) -> Instant {
-        deadline::of(request.metadata(), self.0.config.limits.request_ms_default)
+        deadline::of(request.metadata(), self.0.request_ms_default())
     }
 }
 

@@ -24,7 +24,7 @@ use crate::leader::feature_level;
 use crate::service::context::Context;
 use crate::service::replies::{inject, injected_gpu};
 use crate::service::write::propose_status;
-use crate::service::{configuration, health, impact, pipelines};
+use crate::service::{configuration, health, impact, pipelines, replicas};
 
 /// Checks everything that needs no state, so that a bad request is refused by the replica that got it.
 pub(crate) fn check(write: &Kind) -> Result<(), Status> {
@@ -42,6 +42,7 @@ pub(crate) fn check(write: &Kind) -> Result<(), Status> {
         Kind::SetHealthRules(request) => drop(command(set_health_rules_command(request))?),
         Kind::ResetBreaker(request) => drop(command(reset_breaker_command(request))?),
         Kind::InjectFault(request) => drop(injected_gpu(&request)?),
+        Kind::ChangeReplicas(request) => drop(replicas::change(&request)?),
         Kind::TransferLeader(_) => {}
     }
     Ok(())
@@ -104,6 +105,9 @@ pub(crate) async fn execute(
         Kind::TransferLeader(request) => transfer(context, request)
             .await
             .map(Outcome::TransferLeader),
+        Kind::ChangeReplicas(request) => replicas::change_here(context, request, deadline)
+            .await
+            .map(Outcome::ChangeReplicas),
         Kind::InjectFault(request) => inject(context, request, deadline)
             .await
             .map(Outcome::InjectFault),
@@ -291,6 +295,13 @@ pub(crate) fn membership_status(error: &MembershipError) -> Status {
         | MembershipError::Unknown
         | MembershipError::Stopped => {
             status::error(Code::Unavailable, "UNREACHABLE", &message, &[])
+        }
+        // A new leader has not heard everybody yet: asking again may help.
+        MembershipError::VotersSilent { .. } => {
+            status::error(Code::Unavailable, "NO_QUORUM", &message, &[])
+        }
+        MembershipError::LearnerSilent { .. } | MembershipError::LearnerLags { .. } => {
+            status::error(Code::FailedPrecondition, "NOT_LEVEL", &message, &[])
         }
         MembershipError::AlreadyInitialized
         | MembershipError::PeerHasGroup { .. }

@@ -26,6 +26,7 @@ mod peer_pool;
 mod pipelines;
 mod progress;
 mod read;
+mod replicas;
 mod replies;
 mod standings;
 mod watch;

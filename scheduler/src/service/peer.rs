@@ -43,7 +43,7 @@ impl PeerService for Peers {
         &self,
         request: Request<v1::ForwardWritesRequest>,
     ) -> Result<Response<v1::ForwardWritesResponse>, Status> {
-        let deadline = deadline::of(request.metadata(), self.0.config.limits.request_ms_default);
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
         let request = request.into_inner();
         self.check(request.cluster_id.as_deref(), request.to_replica_id)?;
         let writes = request.writes;

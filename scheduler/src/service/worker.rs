@@ -290,11 +290,14 @@ fn to_wire(message: ToWorker) -> Option<ToWire> {
             host,
             leader,
             timings,
+            replicas,
         } => ToWire::Welcome(v1::Welcome {
             host_id: host.get(),
             leadership_epoch: leader.get(),
             timings: Some(timings.into()),
+            replica_addresses: replicas,
         }),
+        ToWorker::Replicas(addresses) => ToWire::Replicas(v1::ReplicaAddresses { addresses }),
         ToWorker::Desired(desired) => ToWire::Desired((&*desired).into()),
         ToWorker::BeatAck {
             leader,

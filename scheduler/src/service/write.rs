@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use metrics::counter;
+use metrics::{counter, histogram};
 use muster_proto::status::{self, ErrorReport};
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
@@ -29,11 +29,12 @@ pub(crate) async fn write(
     write: Kind,
     deadline: Instant,
 ) -> Result<Outcome, Status> {
-    let name = name(&write);
+    let (name, began) = (name(&write), Instant::now());
     let result = attempts(context, write, deadline).await;
     let code = result
         .as_ref()
         .map_or_else(|status| status.code(), |_| Code::Ok);
+    histogram!(names::REQUEST_SECONDS, "method" => name).record(began.elapsed());
     counter!(names::REQUESTS_TOTAL, "method" => name, "code" => format!("{code:?}")).increment(1);
     result
 }
@@ -100,7 +101,9 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
         | Kind::ConfigureQueues(_)
         | Kind::SetTopology(_)
         | Kind::SetHealthRules(_)
-        | Kind::ResetBreaker(_) => true,
+        | Kind::ResetBreaker(_)
+        // A repetition finds it done.
+        | Kind::ChangeReplicas(_) => true,
         Kind::TransferLeader(_) | Kind::InjectFault(_) => false,
     };
     has_request_id || is_undone(&ErrorReport::of(status).reason)
@@ -144,6 +147,7 @@ const fn name(write: &Kind) -> &'static str {
         Kind::SetHealthRules(_) => "SetHealthRules",
         Kind::ResetBreaker(_) => "ResetBreaker",
         Kind::TransferLeader(_) => "TransferLeader",
+        Kind::ChangeReplicas(_) => "ChangeReplicas",
         Kind::InjectFault(_) => "InjectFault",
     }
 }

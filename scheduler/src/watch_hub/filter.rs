@@ -8,16 +8,17 @@ use muster_proto::v1;
 
 /// Jobs and kinds of events; empty sets match everything, and both must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WatchFilter {
+pub struct WatchFilter {
     /// Events about these jobs.
-    pub(crate) jobs: BTreeSet<JobId>,
+    pub jobs: BTreeSet<JobId>,
     /// Events of these kinds.
-    pub(crate) kinds: BTreeSet<v1::EventKind>,
+    pub kinds: BTreeSet<v1::EventKind>,
 }
 
 impl WatchFilter {
     /// Whether an event is wanted.
-    pub(crate) fn matches(&self, event: &Event) -> bool {
+    #[must_use]
+    pub fn matches(&self, event: &Event) -> bool {
         let is_job =
             self.jobs.is_empty() || event.kind.job().is_some_and(|job| self.jobs.contains(&job));
         is_job && (self.kinds.is_empty() || self.kinds.contains(&v1::EventKind::from(&event.kind)))

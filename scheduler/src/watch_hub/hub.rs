@@ -26,7 +26,7 @@ const REVISIONS_PER_YIELD: usize = 1_024;
 
 /// Why a watch cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SubscribeError {
+pub enum SubscribeError {
     /// Some of the events are gone.
     #[error(transparent)]
     Compacted(#[from] Compacted),
@@ -40,7 +40,7 @@ pub(crate) enum SubscribeError {
 
 /// All watches of a replica.
 #[derive(Debug)]
-pub(crate) struct WatchHub {
+pub struct WatchHub {
     inner: Mutex<Inner>,
     watches_max: usize,
     buffer_revisions: usize,
@@ -67,7 +67,7 @@ struct Subscriber {
 impl WatchHub {
     /// A hub whose pump begins after `revision`.
     #[must_use]
-    pub(crate) fn new(revision: Revision, watches_max: usize, buffer_revisions: usize) -> Self {
+    pub fn new(revision: Revision, watches_max: usize, buffer_revisions: usize) -> Self {
         let inner = Inner {
             pumped: revision,
             ..Inner::default()
@@ -84,7 +84,7 @@ impl WatchHub {
     ///
     /// # Errors
     /// Why it cannot begin.
-    pub(crate) fn subscribe(
+    pub fn subscribe(
         &self,
         fork: impl FnOnce() -> State,
         from: Option<Revision>,
@@ -120,7 +120,7 @@ impl WatchHub {
     }
 
     /// Pumps until `stop` or until the replica is gone; `fork` reads the applied state.
-    pub(crate) async fn run(
+    pub async fn run(
         &self,
         mut applied: watch::Receiver<u64>,
         fork: impl Fn() -> State,

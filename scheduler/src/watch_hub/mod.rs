@@ -9,9 +9,9 @@ mod filter;
 mod hub;
 mod subscription;
 
-pub(crate) use filter::WatchFilter;
-pub(crate) use hub::{SubscribeError, WatchHub};
-pub(crate) use subscription::{Subscription, WatchEnd};
+pub use filter::WatchFilter;
+pub use hub::{SubscribeError, WatchHub};
+pub use subscription::{Subscription, WatchEnd};
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]

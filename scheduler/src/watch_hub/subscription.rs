@@ -25,7 +25,7 @@ pub(crate) enum Delivery {
 
 /// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WatchEnd {
+pub enum WatchEnd {
     /// The watcher did not keep up.
     TooSlow,
     /// The replica stops.
@@ -34,7 +34,7 @@ pub(crate) enum WatchEnd {
 
 /// One watch: first what the log held when it began, then what the pump brings.
 #[derive(Debug)]
-pub(crate) struct Subscription {
+pub struct Subscription {
     filter: WatchFilter,
     /// Everything up to here was delivered.
     position: Revision,
@@ -69,7 +69,7 @@ impl Subscription {
     ///
     /// # Errors
     /// Why there is no next one.
-    pub(crate) async fn next(&mut self) -> Result<(Revision, Vec<Event>), WatchEnd> {
+    pub async fn next(&mut self) -> Result<(Revision, Vec<Event>), WatchEnd> {
         loop {
             if let Some(delivery) = self.catch_up() {
                 if let Some(matching) = self.matching(delivery) {
@@ -132,7 +132,8 @@ impl Subscription {
     }
 
     /// Everything up to here was delivered: where to go on.
-    pub(crate) const fn position(&self) -> Revision {
+    #[must_use]
+    pub const fn position(&self) -> Revision {
         self.position
     }
 }

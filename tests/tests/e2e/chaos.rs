@@ -52,6 +52,36 @@ async fn a_minute_of_faults_under_load_breaks_no_promise_and_leaves_a_report() {
 }
 
 #[tokio::test]
+async fn a_replica_without_its_data_says_so_and_neither_serves_nor_votes() {
+    if !may_have_namespaces() {
+        skip("this system does not let us make network namespaces");
+        return;
+    }
+    let _turn = TURN.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("report").display().to_string();
+    let trainer = trainer_binary();
+    let words = [
+        "chaos",
+        "run",
+        "--profile",
+        "wipe-and-rejoin",
+        "--out",
+        &out,
+    ];
+    let rest = ["--trainer", trainer.to_str().unwrap(), "-o", "json"];
+    let run = Run::of(muster(&[&words[..], &rest].concat()), "").await;
+    assert_eq!(run.code, 0, "{run:?}");
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(told["verdict"], "accepted", "{told}");
+    let made = &told["faults"][0];
+    assert_eq!(
+        (&made["fault"], &made["made"]),
+        (&"data-wiped".into(), &1.into())
+    );
+}
+
+#[tokio::test]
 async fn a_profile_that_is_none_and_an_upgrade_from_nothing_are_refused() {
     let unknown = Run::of(muster(&["chaos", "run", "--profile", "nothing"]), "").await;
     assert_eq!(unknown.code, 64, "{unknown:?}");
@@ -59,4 +89,22 @@ async fn a_profile_that_is_none_and_an_upgrade_from_nothing_are_refused() {
     let upgrade = Run::of(muster(&["chaos", "run", "--profile", "upgrade"]), "").await;
     assert_eq!(upgrade.code, 64, "{upgrade:?}");
     assert!(upgrade.stderr.contains("--previous"), "{upgrade:?}");
+}
+
+#[tokio::test]
+async fn what_is_neither_a_seed_nor_a_world_in_a_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join("odd.json");
+    fs::write(&odd, "{}").unwrap();
+    for command in ["shrink", "replay"] {
+        for world in ["abc", "nosuch.json", "-1x"] {
+            let run = Run::of(muster(&["chaos", command, "--", world]), "").await;
+            assert_eq!(run.code, 64, "{run:?}");
+            let told = format!("{world} is neither a seed nor a file");
+            assert!(run.stderr.contains(&told), "{run:?}");
+        }
+        let run = Run::of(muster(&["chaos", command, odd.to_str().unwrap()]), "").await;
+        assert_eq!(run.code, 64, "{run:?}");
+        assert!(run.stderr.contains("cannot read the world in"), "{run:?}");
+    }
 }

@@ -32,7 +32,7 @@ const SUBMIT: [&str; 11] = [
 async fn cluster(podman: &Podman) -> Cluster {
     let mut cluster = Cluster::start(NO_ENGINE).await;
     let boxes = cluster.add_worker("boxes", |settings| {
-        settings["container_engine"] = json!({"socket": podman.socket()});
+        settings["container_engine"] = json!(podman.socket());
     });
     // The other one has none, whatever this machine runs.
     cluster.workers[0].kill();

@@ -5,6 +5,7 @@ mod agents;
 mod arrays;
 mod bad_input;
 mod chaos;
+mod chaos_target;
 mod clock;
 mod containers;
 mod dev_cluster;
@@ -14,7 +15,9 @@ mod health;
 mod identities;
 mod launch;
 mod maintenance;
+mod membership;
 mod newcomer;
+mod observability;
 mod output;
 mod pipelines;
 #[path = "../../../supervisor/tests/supervisor/podman.rs"]

@@ -27,6 +27,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::exec::Execs;
 use crate::gpu::{GpuMonitor, GpuNews, GpuUse, HealthChange};
@@ -34,7 +35,6 @@ use crate::gpu_occupancy::GpuOccupancy;
 use crate::health::Sample;
 use crate::inbox::Incoming;
 use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
-use crate::logs::LogRetention;
 use crate::metrics;
 use crate::runner::Runner;
 use crate::session::Session;
@@ -69,7 +69,8 @@ pub(crate) struct Driver {
     pub(crate) newest: watch::Sender<LeadershipEpoch>,
     pub(crate) logs: std::path::PathBuf,
     /// What is kept of ended attempts' logs.
-    pub(crate) retention: LogRetention,
+    /// The newest settings, for options that reload.
+    pub(crate) settings: watch::Receiver<WorkerConfig>,
     /// Whether logs are shipped, and may have to wait for it.
     pub(crate) ships: bool,
     pub(crate) tasks: std::path::PathBuf,
@@ -212,6 +213,9 @@ impl Driver {
                     task.is_some_and(|task| task.assignment.epoch == id.epoch && task.is_alive())
                 });
             }
+            LeaderKind::Replicas(_) => {
+                // The session keeps who they are.
+            }
             LeaderKind::Welcome(_) | LeaderKind::Rejected(_) => {
                 tracing::warn!("the leader greets in the middle of a session");
                 open.session.closed.cancel();
@@ -312,7 +316,9 @@ impl Driver {
             let TaskAssignment { key, gpus, .. } = &*task.assignment;
             gpus.iter().map(|gpu| (*gpu, key.job))
         });
-        self.gpu_occupancy.show(&faulted, &holders.collect());
+        let holders = holders.collect();
+        self.uses.held_by(&holders);
+        self.gpu_occupancy.show(&faulted, &holders);
         metrics::levels(running().count(), faulted.len(), remaining);
         Ok(())
     }
@@ -391,7 +397,8 @@ impl Driver {
             .values()
             .map(|task| RunId::of(&task.assignment))
             .collect();
-        let (logs, retention, ships) = (self.logs.clone(), self.retention, self.ships);
+        let retention = self.settings.borrow().log_retention;
+        let (logs, ships) = (self.logs.clone(), self.ships);
         tokio::task::spawn_blocking(move || {
             match crate::logs::forget_old(&logs, &live, &retention, ships, wall_clock()) {
                 Ok(removed) => metrics::logs_removed(removed),

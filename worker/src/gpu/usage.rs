@@ -1,9 +1,10 @@
-//! What is remembered of GPUs for the ends of their tasks: how busy they were, and how much of their memory was in use before.
+//! What is remembered of GPUs for the ends of their tasks: how busy they were, and how much of their memory was in use before;
+//! and whose they are, for who reads them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::ids::GpuUuid;
+use muster_core::ids::{GpuUuid, JobId};
 use muster_core::time::MonotonicMs;
 
 /// The time before an end that counts.
@@ -20,6 +21,7 @@ struct Use {
     /// Newest last.
     busy: VecDeque<(MonotonicMs, u16)>,
     held_before_mib: Option<u64>,
+    job: Option<JobId>,
 }
 
 impl GpuUse {
@@ -30,6 +32,22 @@ impl GpuUse {
             ..Use::default()
         };
         self.lock().insert(gpu, fresh);
+    }
+
+    /// Which jobs have GPUs now.
+    pub(crate) fn held_by(&self, holders: &BTreeMap<GpuUuid, JobId>) {
+        let mut all = self.lock();
+        for gpu in holders.keys() {
+            all.entry(*gpu).or_default();
+        }
+        for (gpu, known) in all.iter_mut() {
+            known.job = holders.get(gpu).copied();
+        }
+    }
+
+    /// Which job has a GPU.
+    pub(crate) fn job_of(&self, gpu: GpuUuid) -> Option<JobId> {
+        self.lock().get(&gpu)?.job
     }
 
     /// How busy a GPU was lately, per mille.
@@ -87,5 +105,18 @@ mod tests {
         assert_eq!(seen.busy_permille(&[first, second], at(80)), Some(633));
         assert_eq!(seen.held_before_mib(&[first, second]), Some(300));
         assert_eq!(seen.held_before_mib(&[second]), None);
+    }
+
+    #[test]
+    fn a_gpu_is_the_jobs_that_has_it_now() {
+        let [first, second] = [1, 2].map(GpuUuid);
+        let seen = GpuUse::default();
+        seen.read(second, MonotonicMs(0), 0);
+        assert_eq!(seen.job_of(first), None);
+        seen.held_by(&[(first, JobId(7))].into());
+        assert_eq!(seen.job_of(first), Some(JobId(7)));
+        assert_eq!(seen.job_of(second), None);
+        seen.held_by(&BTreeMap::new());
+        assert_eq!(seen.job_of(first), None);
     }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use muster_core::health::checks::Dialect;
 use muster_core::health::kernel_log::Trust;
+use muster_settings::BrokenRule;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
@@ -20,7 +22,7 @@ const FABRIC_MANAGER: &str = "nvidia-fabricmanager.service";
 const OFF: &str = "off";
 
 /// Settings about the health of a host and its GPUs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HealthConfig {
     /// The kernel's log; `off` for none. Of `/dev/kmsg` only what the kernel itself wrote counts. Another path is a file or
@@ -78,7 +80,7 @@ impl Default for HealthConfig {
 }
 
 /// What a host should have.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Expected {
     /// The release of NVIDIA's driver (`580.65.06`).
@@ -90,7 +92,7 @@ pub struct Expected {
 }
 
 /// A check that the site brings along.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SiteCheck {
     /// Its name: what it finds is told under the rule `check:NAME`.
@@ -107,7 +109,7 @@ pub struct SiteCheck {
 }
 
 /// How a check's end is understood.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckDialect {
     /// 0 is well, 1 a warning, 2 critical, anything else unknown.
@@ -143,55 +145,60 @@ impl HealthConfig {
     }
 
     /// The first rule that the settings break.
-    pub(crate) fn broken_rule(&self) -> Option<String> {
+    pub(crate) fn broken_rule(&self) -> Option<BrokenRule> {
         let is_log = self.kernel_log == Path::new(OFF) || self.kernel_log.is_absolute();
         let rules = [
-            (is_log, "kernel_log must be `off` or an absolute path"),
+            (is_log, "kernel_log", "must be `off` or an absolute path"),
             (
                 self.host_root.is_absolute(),
-                "host_root must be an absolute path",
+                "host_root",
+                "must be an absolute path",
             ),
             (
                 { self.job_mapping.iter() }.all(|path| path.is_absolute()),
-                "job_mapping must be an absolute path",
+                "job_mapping",
+                "must be an absolute path",
             ),
-            (self.sample_ms > 0, "sample_ms must be at least 1"),
+            (self.sample_ms > 0, "sample_ms", "must be at least 1"),
             (
                 self.mounts.iter().all(|path| path.is_absolute()),
-                "mounts must be absolute paths",
+                "mounts",
+                "must be absolute paths",
             ),
         ];
-        let broken = rules.iter().find(|(holds, _)| !holds);
-        if let Some((_, rule)) = broken {
-            return Some((*rule).to_owned());
+        if let Some((_, field, rule)) = rules.iter().find(|(holds, _, _)| !holds) {
+            return broken(field, *rule);
         }
         if let Some(rule) = self.expected.broken_rule() {
             return Some(rule);
         }
         if self.mounts.len() > HEALTH_MOUNTS_MAX {
-            return Some(format!(
-                "has more than {HEALTH_MOUNTS_MAX} mounts (HEALTH_MOUNTS_MAX)"
-            ));
+            return broken(
+                "mounts",
+                format!("has more than {HEALTH_MOUNTS_MAX} (HEALTH_MOUNTS_MAX)"),
+            );
         }
         if self.restart_units.len() > HEALTH_RESTART_UNITS_MAX {
-            return Some(format!(
-                "has more than {HEALTH_RESTART_UNITS_MAX} restart_units (HEALTH_RESTART_UNITS_MAX)"
-            ));
+            return broken(
+                "restart_units",
+                format!("has more than {HEALTH_RESTART_UNITS_MAX} (HEALTH_RESTART_UNITS_MAX)"),
+            );
         }
         let is_unit = |unit: &String| unit.contains('.') && !unit.starts_with('-');
         if let Some(unit) = { self.restart_units.iter() }.find(|unit| !is_unit(unit)) {
-            return Some(format!(
-                "restart_units must be whole names of units like `{FABRIC_MANAGER}`, not `{unit}`"
-            ));
+            let rule =
+                format!("must be whole names of units like `{FABRIC_MANAGER}`, not `{unit}`");
+            return broken("restart_units", rule);
         }
         if self.checks.len() > HEALTH_CHECKS_MAX {
-            return Some(format!(
-                "has more than {HEALTH_CHECKS_MAX} checks (HEALTH_CHECKS_MAX)"
-            ));
+            return broken(
+                "checks",
+                format!("has more than {HEALTH_CHECKS_MAX} (HEALTH_CHECKS_MAX)"),
+            );
         }
         let names: BTreeSet<&str> = self.checks.iter().map(|it| it.name.as_str()).collect();
         if names.len() < self.checks.len() {
-            return Some("checks must have different names".to_owned());
+            return broken("checks", "must have different names");
         }
         self.checks.iter().find_map(SiteCheck::broken_rule)
     }
@@ -199,7 +206,7 @@ impl HealthConfig {
 
 impl Expected {
     /// Why no host can be like that: all that are asked to would be drained for it.
-    fn broken_rule(&self) -> Option<String> {
+    fn broken_rule(&self) -> Option<BrokenRule> {
         let is_release = |text: &String| {
             let mut parts = text.split('.');
             let is_number =
@@ -209,44 +216,55 @@ impl Expected {
         let is_within =
             |value: Option<u64>, max: u64| value.is_none_or(|it| (1..=max).contains(&it));
         if let Some(driver) = self.driver.as_ref().filter(|text| !is_release(text)) {
-            return Some(format!(
-                "expected.driver must be a whole release like `580.65.06`, not `{driver}`"
-            ));
+            let rule = format!("must be a whole release like `580.65.06`, not `{driver}`");
+            return broken("expected.driver", rule);
         }
         if !is_within(self.memory_mib, HEALTH_EXPECTED_MEMORY_MIB_MAX) {
-            return Some(format!(
-                "expected.memory_mib must be between 1 and {HEALTH_EXPECTED_MEMORY_MIB_MAX} (HEALTH_EXPECTED_MEMORY_MIB_MAX)"
-            ));
+            let rule = format!(
+                "must be between 1 and {HEALTH_EXPECTED_MEMORY_MIB_MAX} (HEALTH_EXPECTED_MEMORY_MIB_MAX)"
+            );
+            return broken("expected.memory_mib", rule);
         }
         if !is_within(self.adapter_gbit_per_s, HEALTH_EXPECTED_GBIT_PER_S_MAX) {
-            return Some(format!(
-                "expected.adapter_gbit_per_s must be between 1 and {HEALTH_EXPECTED_GBIT_PER_S_MAX} (HEALTH_EXPECTED_GBIT_PER_S_MAX)"
-            ));
+            let rule = format!(
+                "must be between 1 and {HEALTH_EXPECTED_GBIT_PER_S_MAX} (HEALTH_EXPECTED_GBIT_PER_S_MAX)"
+            );
+            return broken("expected.adapter_gbit_per_s", rule);
         }
         None
     }
 }
 
 impl SiteCheck {
-    fn broken_rule(&self) -> Option<String> {
+    fn broken_rule(&self) -> Option<BrokenRule> {
         let is_letter = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_' | b'.');
         let is_name = !self.name.is_empty()
             && self.name.len() <= HEALTH_CHECK_NAME_BYTES_MAX
             && self.name.bytes().all(is_letter);
         if !is_name {
-            return Some(format!(
+            let rule = format!(
                 "check `{}` must have a name of letters, digits, `-`, `_` and `.`, at most {HEALTH_CHECK_NAME_BYTES_MAX} bytes",
                 self.name
-            ));
+            );
+            return broken("checks", rule);
         }
         let is_run = !self.command.is_empty() && self.period_s > 0 && self.timeout_s > 0;
-        (!is_run).then(|| {
-            format!(
-                "check `{}` must name a program, and leave it a period and time",
-                self.name
-            )
-        })
+        if is_run {
+            return None;
+        }
+        let rule = format!(
+            "check `{}` must name a program, and leave it a period and time",
+            self.name
+        );
+        broken("checks", rule)
     }
+}
+
+fn broken(field: &str, rule: impl Into<String>) -> Option<BrokenRule> {
+    Some(BrokenRule {
+        key: format!("health.{field}"),
+        rule: rule.into(),
+    })
 }
 
 #[cfg(test)]
@@ -268,7 +286,9 @@ mod tests {
         let rule = |change: fn(&mut HealthConfig)| {
             let mut config = HealthConfig::default();
             change(&mut config);
-            config.broken_rule().unwrap_or_default()
+            config
+                .broken_rule()
+                .map_or_else(String::new, |broken| broken.to_string())
         };
         assert_eq!(rule(|_| {}), "");
         assert_eq!(rule(|it| it.kernel_log = "off".into()), "");
@@ -293,7 +313,9 @@ mod tests {
                 memory_mib: Some(2_063_000),
                 adapter_gbit_per_s: Some(value),
             };
-            expected.broken_rule().unwrap_or_default()
+            expected
+                .broken_rule()
+                .map_or_else(String::new, |broken| broken.to_string())
         };
         assert_eq!(speed(400), "");
         assert!(speed(0).contains("adapter") && speed(10_001).contains("GBIT_PER_S_MAX"));

@@ -25,6 +25,7 @@ mod judge;
 mod kernel_log;
 mod mounts;
 mod notes;
+mod peers;
 mod processes;
 mod program;
 pub(crate) mod rates;

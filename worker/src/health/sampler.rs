@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use muster_core::command::GpuDescription;
 use muster_core::health::{Component, SECOND_MS};
-use muster_core::ids::GpuUuid;
+use muster_core::ids::{GpuUuid, JobId};
 use muster_supervisor::clock::LeaseClock;
 use tokio::sync::mpsc::Sender;
 
 use super::host::HostSensors;
+use super::peers::{self, Clocked};
 use super::series::{GpuSeries, LAST_XID};
 use super::strangers::Strangers;
 use super::{Against, HealthConfig, POWER_BRAKE_RULE, Place, Sample, Seen, THIS_HOST, thread};
@@ -27,6 +28,11 @@ use crate::topology::PciAddress;
 const FOREIGN: &str = "foreign_proc";
 /// The gauge that says how busy a GPU is, in per cent.
 const UTILISATION: &str = "DCGM_FI_DEV_GPU_UTIL";
+/// The one that says how fast its cores run, in MHz.
+const CLOCK: &str = "DCGM_FI_DEV_SM_CLOCK";
+/// The rule about GPUs that slow themselves down, and its metric that says whether one does now.
+const SLOWDOWN: &str = "hw_slowdown";
+const SLOWED: &str = "slowed";
 /// Sweeps shorter than this are never told as unfinished.
 const LONG_MS: u64 = 10_000;
 /// Longest pause after a sweep that failed.
@@ -143,6 +149,22 @@ fn busy_permille(read: &GpuReadings) -> Option<u16> {
         .then_some((percent * 10.0) as u16)
 }
 
+/// What is compared with others of the same job, if the driver says how fast a GPU runs.
+fn clocked(gpu: GpuUuid, job: Option<JobId>, read: &GpuReadings) -> Option<Clocked> {
+    let mut gauges = read.gauges.iter();
+    let (_, clock_mhz) = gauges.find(|(name, _)| name == CLOCK)?;
+    let slowed = |(metric, value): &(String, i64)| metric == SLOWED && *value != 0;
+    let mut samples = read.samples.iter();
+    Some(Clocked {
+        gpu,
+        job,
+        busy_permille: busy_permille(read),
+        // A driver says no more than a few thousand.
+        clock_mhz: *clock_mhz as u32,
+        is_slowed: samples.any(|(rule, metrics)| rule == SLOWDOWN && metrics.iter().any(slowed)),
+    })
+}
+
 impl GpuWatch {
     fn run(mut self, period: Duration, seen: &Sender<Seen>) {
         while !seen.is_closed() {
@@ -162,13 +184,14 @@ impl GpuWatch {
 
     fn sweep(&mut self) -> Result<Vec<Sample>, GpuError> {
         self.sweep.begin();
-        let mut read_of_gpus = Vec::new();
+        let (mut read_of_gpus, mut clocks) = (Vec::new(), Vec::new());
         for gpu in &self.gpus {
             let now = self.sweep.clock.now();
             let read = self.sensors.read(gpu, now)?;
             if let Some(busy_permille) = busy_permille(&read) {
                 self.uses.read(gpu.uuid, now, busy_permille);
             }
+            clocks.extend(clocked(gpu.uuid, self.uses.job_of(gpu.uuid), &read));
             if let (Some(strangers), Some(processes)) = (&self.strangers, &read.processes) {
                 let metrics = [("processes", strangers.count(processes))];
                 let of_gpu = Component::Gpu(gpu.uuid);
@@ -189,6 +212,7 @@ impl GpuWatch {
             }
         }
         let mut samples = brake_of_host(read_of_gpus);
+        samples.extend(peers::compare(&clocks));
         let took_ms = self.sweep.end();
         metrics::health_sweep("gpus", Duration::from_millis(took_ms));
         let sweep_ms = i64::try_from(took_ms).unwrap_or(i64::MAX);
@@ -251,6 +275,23 @@ mod tests {
             assert_eq!(told(braked), expected);
         }
         assert!(brake_of_host(Vec::new()).is_empty(), "nothing was read");
+    }
+
+    #[test]
+    fn how_fast_a_gpu_runs_is_compared_unless_it_slows_itself_down() {
+        let mut read = GpuReadings::default();
+        assert!(clocked(GpuUuid(1), Some(JobId(7)), &read).is_none());
+        read.gauges = vec![(CLOCK.to_owned(), 1_980.0), (UTILISATION.to_owned(), 97.0)];
+        let told = |read: &GpuReadings| {
+            let it = clocked(GpuUuid(1), Some(JobId(7)), read).unwrap();
+            (it.clock_mhz, it.busy_permille, it.is_slowed)
+        };
+        assert_eq!(told(&read), (1_980, Some(970), false));
+        for (slowed, is_slowed) in [(0, false), (1, true)] {
+            let metrics = vec![("slowed_busy".to_owned(), 1), (SLOWED.to_owned(), slowed)];
+            read.samples = vec![(SLOWDOWN.to_owned(), metrics)];
+            assert_eq!(told(&read).2, is_slowed);
+        }
     }
 
     #[test]

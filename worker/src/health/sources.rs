@@ -112,6 +112,11 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
         &["performance_state"],
         "NVML, while the GPU works",
     ),
+    (
+        "clock_low",
+        &["clock_permille_of_peers"],
+        "NVML, from GPUs of this host that work for the same job",
+    ),
     ("pcie_replay", &["permille_of_limit"], "NVML PCIe"),
     (
         "pcie_link",

@@ -5,13 +5,14 @@ mod active;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use muster_core::beat::WorkDone;
 use muster_core::command::{GpuDescription, GpuHealth};
 use muster_core::health::book::Order;
 use muster_core::health::checks::CheckEnd;
 use muster_core::health::rules::DeviceAction;
-use muster_core::health::{Component, raw_evidence};
+use muster_core::health::{Component, raw_evidence, with_detail};
 use muster_core::ids::GpuUuid;
 use muster_core::time::MonotonicMs;
 use muster_supervisor::clock::LeaseClock;
@@ -24,7 +25,8 @@ use super::{Against, HealthConfig, Sample, Seen, adapters, mark_reboot, services
 use crate::gpu::Injector;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{
-    HEALTH_DIAGNOSTIC_MAX, HEALTH_REBOOT_MAX, HEALTH_RESET_MAX, HEALTH_RESTART_MAX,
+    HEALTH_DIAGNOSTIC_MAX, HEALTH_LONG_DIAGNOSTIC_MAX, HEALTH_REBOOT_MAX, HEALTH_RESET_MAX,
+    HEALTH_RESTART_MAX,
 };
 use crate::metrics;
 
@@ -34,8 +36,12 @@ const ACTIVE_CHECK: &str = "active_check";
 const FAILED: &str = "failed";
 /// What stands in the command that starts a service again for its unit.
 const UNIT: &str = "{unit}";
-/// NVIDIA's own diagnostics, of which the first level takes half a minute.
+/// NVIDIA's own diagnostics.
 const DIAGNOSTICS: &str = "dcgmi";
+/// Their level that checks memory and ways too, in two minutes: DCGM's own for after a failed job, and ours before a GPU is used again.
+const LEVEL: &str = "2";
+/// The one that puts GPUs under stress besides, for a quarter of an hour: for what fails again and again.
+const THOROUGH_LEVEL: &str = "3";
 /// How it says that a part of it found something.
 const DIAGNOSTICS_FAIL: &str = "Fail";
 /// How it says that its service does not run: then it found nothing, neither well nor ill.
@@ -66,6 +72,14 @@ struct Shared {
     repaired: Mutex<BTreeMap<GpuUuid, MonotonicMs>>,
     seen: mpsc::Sender<Seen>,
     outbox: Outbox,
+}
+
+/// How a check is made.
+#[derive(Clone, Copy, Debug)]
+struct Course {
+    began: MonotonicMs,
+    /// Whether it takes as long as it needs.
+    is_thorough: bool,
 }
 
 /// How an order ended: whether it did what it should, and what was done or seen.
@@ -104,7 +118,7 @@ impl Works {
         let action = order.action;
         tracing::info!(component, %action, "a repair or a check begins");
         let (passed, evidence) = match action {
-            DeviceAction::Check => self.check(&order.component).await,
+            DeviceAction::Check => self.check(&order).await,
             DeviceAction::Reset | DeviceAction::ResetIdle => self.reset(&order.component).await,
             DeviceAction::Reboot => self.reboot().await,
             DeviceAction::RestartService => self.restart(&order.rule).await,
@@ -136,8 +150,12 @@ impl Works {
         }
     }
 
-    async fn check(&self, component: &Component) -> Outcome {
-        let began = self.0.clock.now();
+    async fn check(&self, order: &Order) -> Outcome {
+        let component = &order.component;
+        let course = Course {
+            began: self.0.clock.now(),
+            is_thorough: order.is_thorough,
+        };
         if let Some(rule) = self.0.gpus.against.ill(component) {
             return (false, format!("rule {rule} still finds it ill"));
         }
@@ -153,20 +171,20 @@ impl Works {
             Err(error) => return (false, error),
         };
         match component {
-            Component::Host(_) => self.check_host(&gpus, began).await,
-            _ => self.check_gpus(&gpus, began).await,
+            Component::Host(_) => self.check_host(&gpus, course).await,
+            _ => self.check_gpus(&gpus, course).await,
         }
     }
 
     /// A host passes if one of its GPUs does, or if it has none: those that do not pass are found to be ill by themselves.
-    async fn check_host(&self, gpus: &[&GpuDescription], began: MonotonicMs) -> Outcome {
-        let all = self.check_gpus(gpus, began).await;
+    async fn check_host(&self, gpus: &[&GpuDescription], course: Course) -> Outcome {
+        let all = self.check_gpus(gpus, course).await;
         if all.0 || gpus.len() <= 1 {
             return all;
         }
         let (mut well, mut bad) = (0, Vec::new());
         for gpu in gpus {
-            match self.check_gpus(&[gpu], began).await {
+            match self.check_gpus(&[gpu], course).await {
                 (true, _) => well += 1,
                 (false, evidence) => bad.push((gpu.uuid, evidence)),
             }
@@ -194,19 +212,19 @@ impl Works {
     }
 
     /// GPUs pass if all of them do.
-    async fn check_gpus(&self, gpus: &[&GpuDescription], began: MonotonicMs) -> Outcome {
+    async fn check_gpus(&self, gpus: &[&GpuDescription], course: Course) -> Outcome {
         if let Some(bad) = self.unfit(gpus) {
             return (false, bad);
         }
         let mut said = Vec::new();
         if !self.0.gpus.is_simulated && !gpus.is_empty() {
-            match self.diagnose(gpus, began).await {
+            match self.diagnose(gpus, course).await {
                 (true, evidence) => said.push(evidence),
                 failed => return failed,
             }
         }
         for gpu in gpus {
-            match self.active_check(gpu, gpus).await {
+            match self.active_check(gpu, gpus, course).await {
                 Some((true, evidence)) => said.push(evidence),
                 Some(failed) => return failed,
                 None => {}
@@ -223,7 +241,8 @@ impl Works {
         let shown = self.0.gpus.shown.borrow();
         gpus.iter().find_map(|gpu| match shown.get(&gpu.uuid) {
             Some(GpuHealth::Faulted { signal, detail }) => {
-                Some(format!("GPU {} shows {signal}: {detail}", gpu.index))
+                let shown = with_detail(signal, detail);
+                Some(format!("GPU {} shows {shown}", gpu.index))
             }
             Some(GpuHealth::Healthy) => None,
             None => Some(format!("nothing is known of GPU {}", gpu.index)),
@@ -231,11 +250,9 @@ impl Works {
     }
 
     /// NVIDIA's diagnostics where they are installed; else that no new XID came.
-    async fn diagnose(&self, gpus: &[&GpuDescription], began: MonotonicMs) -> Outcome {
-        let indices: Vec<String> = gpus.iter().map(|gpu| gpu.index.to_string()).collect();
-        let indices = indices.join(",");
-        let command = [DIAGNOSTICS, "diag", "-r", "1", "-i", &indices].map(str::to_owned);
-        let ran = run(&command, HEALTH_DIAGNOSTIC_MAX).await;
+    async fn diagnose(&self, gpus: &[&GpuDescription], course: Course) -> Outcome {
+        let (command, limit) = diagnostics(gpus, course);
+        let ran = run(&command, limit).await;
         let is_absent = ran.end == CheckEnd::NotStarted
             || !ran.is_well() && ran.output.contains(DIAGNOSTICS_ABSENT);
         if !is_absent {
@@ -248,7 +265,7 @@ impl Works {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let new = gpus.iter().find(|gpu| {
-            let since = repaired.get(&gpu.uuid).copied().unwrap_or(began);
+            let since = repaired.get(&gpu.uuid).copied().unwrap_or(course.began);
             self.0
                 .gpus
                 .against
@@ -377,6 +394,19 @@ impl Works {
         };
         words.map(word).collect()
     }
+}
+
+/// The command that diagnoses GPUs, and how long it may take.
+fn diagnostics(gpus: &[&GpuDescription], course: Course) -> ([String; 6], Duration) {
+    let (level, limit) = if course.is_thorough {
+        (THOROUGH_LEVEL, HEALTH_LONG_DIAGNOSTIC_MAX)
+    } else {
+        (LEVEL, HEALTH_DIAGNOSTIC_MAX)
+    };
+    let indices: Vec<String> = gpus.iter().map(|gpu| gpu.index.to_string()).collect();
+    let indices = indices.join(",");
+    let command = [DIAGNOSTICS, "diag", "-r", level, "-i", &indices].map(str::to_owned);
+    (command, limit)
 }
 
 #[cfg(test)]

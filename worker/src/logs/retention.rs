@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use muster_core::time::TimeMs;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::removals::Removals;
@@ -18,16 +19,20 @@ use muster_supervisor::RunId;
 use muster_supervisor::files;
 
 /// What is kept of the logs of attempts that have ended. The oldest go first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogRetention {
-    /// Milliseconds since the last output after which it goes.
+    /// Milliseconds since the last output after which what an attempt printed goes.
+    #[schemars(extend("x-reload" = true))]
     pub age_ms_max: u64,
-    /// Bytes of all together.
+    /// Bytes that all attempts' output may take together.
+    #[schemars(extend("x-reload" = true))]
     pub bytes_max: u64,
-    /// Attempts.
+    /// Attempts whose output is kept.
+    #[schemars(extend("x-reload" = true))]
     pub attempts_max: usize,
     /// Bytes of all together beyond which even what waits to be shipped goes.
+    #[schemars(extend("x-reload" = true))]
     pub unshipped_bytes_max: u64,
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use muster_supervisor::segments::{OutputStream, Segment, list};
 use muster_supervisor::{LogOwner, RunId, Shipped, TaskDirectory};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::{Instant, interval, timeout};
@@ -25,15 +26,17 @@ use crate::limits::{
 use crate::metrics;
 
 /// The program that ships output, and how it is called.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogShipping {
-    /// Program and arguments. What to ship is in its environment: see `docs/operations.md`.
+    /// Program and arguments. What to ship is in its environment: see `docs/output.md`.
     pub command: Vec<String>,
     /// Milliseconds that one segment may take: then the program is killed, and the segment is tried again.
+    /// 60000 where a command is given.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
     /// Segments of one output of a running task that may wait: beyond, the oldest are removed unshipped.
+    /// 64 where a command is given.
     #[serde(default = "default_segments_max")]
     pub unshipped_segments_max: usize,
 }

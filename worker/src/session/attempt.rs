@@ -26,6 +26,8 @@ pub(super) struct Opened {
     pub(super) host: HostId,
     pub(super) leader: LeadershipEpoch,
     pub(super) timings: Timings,
+    /// Addresses of all replicas, as the leader knows them; an older build says nothing.
+    pub(super) replicas: Vec<String>,
     pub(super) outbox: mpsc::Sender<v1::WorkerMessage>,
     pub(super) messages: Streaming<v1::LeaderMessage>,
 }
@@ -103,6 +105,7 @@ pub(super) async fn attempt(
                 host: HostId(welcome.host_id),
                 leader,
                 timings,
+                replicas: welcome.replica_addresses,
                 outbox,
                 messages,
             })

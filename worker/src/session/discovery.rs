@@ -75,6 +75,22 @@ impl Discovery {
         Err(refusal)
     }
 
+    /// Takes over which replicas there are, beside the configured ones: those may all be replaced one day.
+    pub(super) fn know(&mut self, replicas: &[String]) {
+        if replicas.is_empty() {
+            return;
+        }
+        let (configured, learned) = self.addresses.split_at(self.configured);
+        let gone = learned.iter().filter(|address| !replicas.contains(address));
+        for address in gone {
+            self.channels.remove(address);
+        }
+        let is_new = |address: &&String| !configured.contains(address);
+        let new: Vec<String> = replicas.iter().filter(is_new).cloned().collect();
+        self.addresses.truncate(self.configured);
+        self.addresses.extend(new.into_iter().take(LEARNED_MAX));
+    }
+
     fn learn(&mut self, address: &str) {
         if self.addresses.len() >= self.configured + LEARNED_MAX {
             let forgotten = self.addresses.remove(self.configured);
@@ -117,5 +133,25 @@ fn graver(known: Refusal, found: Refusal) -> Refusal {
         known
     } else {
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_replicas_are_known_though_all_that_were_configured_are_replaced() {
+        let words =
+            |list: &[&str]| -> Vec<String> { list.iter().map(|word| (*word).to_owned()).collect() };
+        let mut discovery = Discovery::new(words(&["a:1", "b:1"]));
+        discovery.learn("c:1");
+        discovery.know(&words(&["b:1", "c:1", "d:1"]));
+        assert_eq!(discovery.addresses, words(&["a:1", "b:1", "c:1", "d:1"]));
+        discovery.know(&words(&["d:1", "e:1"]));
+        assert_eq!(discovery.addresses, words(&["a:1", "b:1", "d:1", "e:1"]));
+        // An older leader does not say.
+        discovery.know(&[]);
+        assert_eq!(discovery.addresses, words(&["a:1", "b:1", "d:1", "e:1"]));
     }
 }

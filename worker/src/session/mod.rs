@@ -9,6 +9,7 @@ use muster_core::ids::{HostId, LeadershipEpoch};
 use muster_core::state::ENGINE_LABEL;
 use muster_core::timings::Timings;
 use muster_proto::v1;
+use muster_proto::v1::leader_message::Kind as LeaderKind;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -136,6 +137,7 @@ impl SessionKeeper {
             host = %opened.host,
             "session with the leader is open"
         );
+        self.discovery.know(&opened.replicas);
         let session = Session {
             number,
             leader: opened.address,
@@ -158,6 +160,9 @@ impl SessionKeeper {
                 message = messages.message() => message,
             };
             match message {
+                Ok(Some(v1::LeaderMessage {
+                    kind: Some(LeaderKind::Replicas(replicas)),
+                })) => self.discovery.know(&replicas.addresses),
                 Ok(Some(v1::LeaderMessage { kind: Some(kind) })) => {
                     self.tell(Incoming::Message(number, kind)).await;
                 }

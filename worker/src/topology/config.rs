@@ -1,18 +1,20 @@
 //! What the settings say of this host's place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use muster_core::limits::GPUS_PER_HOST_MAX;
 use muster_core::topology::{LearntTree, NamedCell};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where this host and its GPUs lie, as far as it is set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TopologyConfig {
     /// Cells around this host, largest first: a pod, then a rack. A name stands for one cell of its level in the whole
     /// cluster, and all hosts name the same levels.
+    #[schemars(with = "Vec<BTreeMap<String, String>>")]
     pub above: Vec<NamedCell>,
     /// Cells that the GPUs form, larger ones first; they count in place of those that the machine shows.
     pub inside: Vec<DeclaredCells>,
@@ -34,7 +36,7 @@ impl Default for TopologyConfig {
 }
 
 /// The cells of one level inside the host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeclaredCells {
     /// The level: `socket`.

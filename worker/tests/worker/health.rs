@@ -225,6 +225,7 @@ async fn order(leader: &Leader, component: Component, action: DeviceAction, at: 
         action,
         since: TimeMs(at),
         rule: String::new(),
+        is_thorough: false,
     };
     leader.oblige(HealthDuties {
         heard: 0,

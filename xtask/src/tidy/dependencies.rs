@@ -5,22 +5,36 @@ use toml::{Table, Value};
 use super::finding::Finding;
 
 /// Crates of ours that each crate of ours may name. `ANY` stands for all of them.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("muster-core", &[]),
     ("muster-scenario", &["muster-core"]),
     ("muster-simulate", &["muster-core"]),
     ("muster-proto", &["muster-core"]),
+    ("muster-settings", &[]),
+    ("muster-exporter", &[]),
     ("muster-raft-store", &["muster-core", "muster-proto"]),
     ("muster-client", &["muster-core", "muster-proto"]),
     // Loaded once for every task: it stays small.
     ("muster-supervisor", &["muster-core"]),
     (
         "muster-worker",
-        &["muster-core", "muster-proto", "muster-supervisor"],
+        &[
+            "muster-core",
+            "muster-exporter",
+            "muster-proto",
+            "muster-settings",
+            "muster-supervisor",
+        ],
     ),
     (
         "muster-scheduler",
-        &["muster-core", "muster-proto", "muster-raft-store"],
+        &[
+            "muster-core",
+            "muster-exporter",
+            "muster-proto",
+            "muster-raft-store",
+            "muster-settings",
+        ],
     ),
     // The wiring of everything; types of the core and the wire pass through it.
     (
@@ -34,6 +48,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
             "muster-core",
             "muster-proto",
             "muster-scenario",
+            "muster-settings",
             "muster-gpu-check",
         ],
     ),

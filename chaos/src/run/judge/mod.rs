@@ -1,10 +1,10 @@
 //! The judges: what users were told, watchers heard and tasks wrote down, held against the log and against the promises.
 
-mod order;
+pub(super) mod order;
 mod progress;
-mod tasks;
-mod told;
-mod watch;
+pub(super) mod tasks;
+pub(super) mod told;
+pub(super) mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -8,7 +8,7 @@ use muster_core::ids::Revision;
 use super::{Invariant, Violation};
 use crate::run::history::Operation;
 
-pub(super) fn judge(answered: &[Operation]) -> Vec<Violation> {
+pub(in crate::run) fn judge(answered: &[Operation]) -> Vec<Violation> {
     let mut begun: Vec<&Operation> = answered.iter().filter(|it| it.answer().is_some()).collect();
     begun.sort_by_key(|it| it.invoked_us);
     let mut ended = answered

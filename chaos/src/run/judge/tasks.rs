@@ -11,7 +11,7 @@ use crate::run::truth::Truth;
 const OF_TASK: &str = "tasks/";
 const IN_ATTEMPT: &str = " in attempt ";
 
-pub(super) fn judge(book: &Book, truth: &Truth) -> Vec<Violation> {
+pub(in crate::run) fn judge(book: &Book, truth: &Truth) -> Vec<Violation> {
     let mut found: Vec<Violation> = book.conflicts.iter().map(|it| of_conflict(it)).collect();
     for holding in &book.holdings {
         found.extend(ungranted(holding, truth));
@@ -47,7 +47,7 @@ pub(super) fn judge(book: &Book, truth: &Truth) -> Vec<Violation> {
     found
 }
 
-fn of_conflict(line: &str) -> Violation {
+pub(in crate::run) fn of_conflict(line: &str) -> Violation {
     let invariant = match line.strip_prefix(OF_TASK) {
         None => Invariant::Exclusivity,
         Some(rest) if rest.contains(IN_ATTEMPT) => Invariant::GangAtomicity,

@@ -12,7 +12,7 @@ use crate::run::truth::Truth;
 /// Reason of a refusal of a job that is not there.
 const UNKNOWN_JOB: &str = "UNKNOWN_JOB";
 
-pub(super) fn judge(operations: &[Operation], truth: &Truth) -> Vec<Violation> {
+pub(in crate::run) fn judge(operations: &[Operation], truth: &Truth) -> Vec<Violation> {
     let mut acknowledged = Acknowledged::default();
     for operation in operations {
         match (operation.call, operation.answer()) {
@@ -42,7 +42,7 @@ pub(super) fn judge(operations: &[Operation], truth: &Truth) -> Vec<Violation> {
 }
 
 /// Submissions of which every call was refused: where one was answered, or may still be, the request took effect or will.
-fn refused(operations: &[Operation]) -> BTreeSet<RequestId> {
+pub(in crate::run) fn refused(operations: &[Operation]) -> BTreeSet<RequestId> {
     let (mut refused, mut open) = (BTreeSet::new(), BTreeSet::new());
     for operation in operations {
         if let Call::Submit(request) = operation.call {
@@ -56,7 +56,7 @@ fn refused(operations: &[Operation]) -> BTreeSet<RequestId> {
 }
 
 /// Jobs that somebody asked for after they had been acknowledged, and that were said not to be there.
-fn unseen(operations: &[Operation]) -> Vec<String> {
+pub(in crate::run) fn unseen(operations: &[Operation]) -> Vec<String> {
     let mut known: BTreeMap<JobId, u64> = BTreeMap::new();
     for operation in operations {
         if let (Call::Submit(_), Some(answer)) = (operation.call, operation.answer()) {

@@ -13,7 +13,7 @@ use crate::run::truth::Truth;
 type Expected<'a> = BTreeMap<Revision, &'a Vec<v1::Event>>;
 
 /// Judges what was heard until `last`, by when every watcher had been waited for.
-pub(super) fn judge(heard: &[Heard], truth: &Truth, last: Revision) -> Vec<Violation> {
+pub(in crate::run) fn judge(heard: &[Heard], truth: &Truth, last: Revision) -> Vec<Violation> {
     let expected = expected(heard, truth);
     let due = expected.range(..=last).next_back();
     let due = due.map_or(Revision(0), |(revision, _)| *revision);

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::demo::jobs::{group, job};
 use crate::run::history::{Answer, Call, History};
 use crate::run::options::{CALL_DEADLINE, CALL_PAUSE, TRY_DEADLINE, USERS};
+use crate::run::target::Tag;
 
 /// Jobs that users remember, to read and to cancel them: the newest.
 const REMEMBERED: usize = 200;
@@ -24,14 +25,40 @@ const TWICE: u32 = 4;
 const CANCELS: u32 = 6;
 /// Who cancels.
 const AUTHOR: &str = "chaos";
+/// Tasks of the largest gang in a cluster of our own.
+pub(in crate::run) const GANG_TASKS_MAX: u32 = 8;
+/// Milliseconds of a second.
+const SECOND_MS: f64 = 1_000.0;
 /// Priority of jobs that preempt the others.
 const URGENT: i32 = 10;
 
-/// What users submit jobs with.
+/// What users submit, and may do.
 #[derive(Clone, Debug)]
-struct Workshop {
-    trainer: PathBuf,
-    ledger: PathBuf,
+pub(in crate::run) struct Workshop {
+    /// What tasks run.
+    pub(in crate::run) tool: Tool,
+    /// GPUs of a task that asks for one, and of one that asks for several.
+    pub(in crate::run) gpus: [u32; 2],
+    /// Tasks of the largest gang.
+    pub(in crate::run) gang_tasks_max: u32,
+    /// Marks jobs of ours where they are not alone; whoever has one asks before each cancel whose the job is.
+    pub(in crate::run) tag: Option<Tag>,
+    /// Whether users cancel jobs.
+    pub(in crate::run) cancels: bool,
+}
+
+/// What tasks run.
+#[derive(Clone, Debug)]
+pub(in crate::run) enum Tool {
+    /// The example trainer, which locks its GPUs in a folder and keeps a book there.
+    Trainer {
+        /// The program.
+        trainer: PathBuf,
+        /// The folder.
+        ledger: PathBuf,
+    },
+    /// What every host has: `sleep`.
+    Sleep,
 }
 
 /// One user.
@@ -62,7 +89,7 @@ impl Users {
     pub(in crate::run) async fn begin(
         addresses: &[String],
         seed: u64,
-        (trainer, ledger): (&Path, &Path),
+        workshop: &Workshop,
         history: &Arc<History>,
     ) -> Result<Self, ClientError> {
         let known = Arc::default();
@@ -76,10 +103,7 @@ impl Users {
                 random: draws(seed, number),
                 client: client(addresses.to_vec()).await?,
                 other: client(reversed).await?,
-                workshop: Workshop {
-                    trainer: trainer.to_owned(),
-                    ledger: ledger.to_owned(),
-                },
+                workshop: workshop.clone(),
                 history: Arc::clone(history),
                 known: Arc::clone(&known),
             };
@@ -119,7 +143,9 @@ impl User {
             match drawn {
                 0..SUBMITS => self.submit().await,
                 SUBMITS.. if drawn < SUBMITS + TWICE => self.submit_twice().await,
-                _ if drawn < SUBMITS + TWICE + CANCELS => self.cancel().await,
+                _ if drawn < SUBMITS + TWICE + CANCELS && self.workshop.cancels => {
+                    self.cancel().await;
+                }
                 _ => self.read().await,
             }
             tokio::time::sleep(CALL_PAUSE).await;
@@ -127,15 +153,13 @@ impl User {
     }
 
     async fn submit(&mut self) {
-        let request = RequestId(self.random.random());
-        let spec = self.workshop.draw(&mut self.random);
+        let (request, spec) = self.workshop.draw(&mut self.random);
         self.send(&self.client, request, spec).await;
     }
 
     /// The same request through two connections at once: there must be one job.
     async fn submit_twice(&mut self) {
-        let request = RequestId(self.random.random());
-        let spec = self.workshop.draw(&mut self.random);
+        let (request, spec) = self.workshop.draw(&mut self.random);
         let first = self.send(&self.client, request, spec.clone());
         let second = self.send(&self.other, request, spec);
         tokio::join!(first, second);
@@ -161,8 +185,12 @@ impl User {
         let Some(job) = self.draw_known() else {
             return;
         };
+        if !self.is_ours(job).await {
+            return;
+        }
+        let author = self.workshop.tag.as_ref().map_or(AUTHOR, |tag| &tag.user);
         let cancelled = async {
-            let revision = self.client.cancel_job(job, AUTHOR, "").await?;
+            let revision = self.client.cancel_job(job, author, "").await?;
             Ok(Answer {
                 job,
                 revision,
@@ -171,6 +199,15 @@ impl User {
         };
         let call = Call::Cancel(job);
         let _noted = self.history.note(self.number, call, cancelled).await;
+    }
+
+    /// Whether a job may be cancelled: where others have jobs too, the cluster is asked whose it is.
+    async fn is_ours(&self, job: JobId) -> bool {
+        let Some(tag) = &self.workshop.tag else {
+            return true;
+        };
+        let read = self.client.get_job(job, 1, v1::Consistency::Linearizable);
+        read.await.is_ok_and(|detail| tag.owns(&detail.job))
     }
 
     async fn read(&mut self) {
@@ -207,27 +244,70 @@ impl User {
 }
 
 impl Workshop {
-    /// A job: mostly one short task, sometimes a gang, an array, or something long.
-    fn draw(&self, random: &mut ChaCha8Rng) -> v1::JobSpec {
+    /// For a cluster of our own: everything is ours.
+    pub(in crate::run) fn own(trainer: &Path, ledger: &Path) -> Self {
+        Self {
+            tool: Tool::Trainer {
+                trainer: trainer.to_owned(),
+                ledger: ledger.to_owned(),
+            },
+            gpus: [1, 4],
+            gang_tasks_max: GANG_TASKS_MAX,
+            tag: None,
+            cancels: true,
+        }
+    }
+
+    /// A job as users submit them.
+    pub(in crate::run) fn sample(&self) -> v1::JobSpec {
+        self.draw(&mut ChaCha8Rng::seed_from_u64(0)).1
+    }
+
+    /// A request and its job: mostly one short task, sometimes a gang, an array, or something long.
+    fn draw(&self, random: &mut ChaCha8Rng) -> (RequestId, v1::JobSpec) {
+        let request = RequestId(random.random());
+        let request = self.tag.as_ref().map_or(request, |tag| tag.salt(request));
+        let [one, several] = self.gpus;
+        let most = self.gang_tasks_max;
+        let pair = most.min(2);
         let (name, tasks, gpus, run_ms, gang) = match random.random_range(0..20) {
-            0..12 => ("short", 1, 1, 20..400, false),
-            12..15 => ("gang", random.random_range(2..=8), 1, 200..900, true),
-            15..17 => ("array", random.random_range(2..=4), 1, 20..400, false),
-            17..19 => ("wide", 1, 4, 200..900, false),
-            _ => ("long", 2, 1, 3_000..6_000, true),
+            0..12 => ("short", 1, one, 20..400, false),
+            12..15 => (
+                "gang",
+                random.random_range(pair..=most),
+                one,
+                200..900,
+                true,
+            ),
+            15..17 => ("array", random.random_range(2..=4), one, 20..400, false),
+            17..19 => ("wide", 1, several, 200..900, false),
+            _ => ("long", pair, one, 3_000..6_000, true),
         };
         let run_ms = random.random_range(run_ms);
-        job(name, 0, gang, self.tasks((tasks, gpus), run_ms))
+        let spec = job(name, 0, gang, self.tasks((tasks, gpus), run_ms));
+        let tagged = self.tag.as_ref().map(|tag| tag.mark(request, spec.clone()));
+        (request, tagged.unwrap_or(spec))
     }
 
     fn tasks(&self, (count, gpus): (u32, u32), run_ms: u64) -> v1::TaskGroup {
-        let command = [
-            self.trainer.display().to_string(),
-            "busy".to_owned(),
-            "--milliseconds".to_owned(),
-            run_ms.to_string(),
-        ];
-        group("main", count, gpus, command.to_vec(), &self.ledger)
+        match &self.tool {
+            Tool::Trainer { trainer, ledger } => {
+                let command = [
+                    trainer.display().to_string(),
+                    "busy".to_owned(),
+                    "--milliseconds".to_owned(),
+                    run_ms.to_string(),
+                ];
+                group("main", count, gpus, command.to_vec(), ledger)
+            }
+            Tool::Sleep => {
+                let seconds = run_ms as f64 / SECOND_MS;
+                let command = vec!["sleep".to_owned(), seconds.to_string()];
+                let mut plain = group("main", count, gpus, command, Path::new(""));
+                plain.environment.clear();
+                plain
+            }
+        }
     }
 }
 
@@ -235,9 +315,6 @@ impl Workshop {
 pub(in crate::run) fn storm_job(trainer: &Path, ledger: &Path, gpus: u32) -> v1::JobSpec {
     /// How long it runs, in milliseconds.
     const STORM_MS: u64 = 500;
-    let workshop = Workshop {
-        trainer: trainer.to_owned(),
-        ledger: ledger.to_owned(),
-    };
+    let workshop = Workshop::own(trainer, ledger);
     job("urgent", URGENT, true, workshop.tasks((2, gpus), STORM_MS))
 }

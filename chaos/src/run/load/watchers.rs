@@ -1,4 +1,4 @@
-//! Watchers: one at each replica and one at all of them, each wants every event from the first on.
+//! Watchers: one at each replica and one at all of them, each wants every event after the same revision.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -45,11 +45,14 @@ pub(in crate::run) struct Watchers {
 }
 
 impl Watchers {
-    /// Lets all of them begin.
+    /// Lets all of them begin after a revision.
     ///
     /// # Errors
     /// If the addresses are none.
-    pub(in crate::run) async fn begin(addresses: &[String]) -> Result<Self, ClientError> {
+    pub(in crate::run) async fn begin(
+        addresses: &[String],
+        from: Revision,
+    ) -> Result<Self, ClientError> {
         let mut places = vec![addresses.to_vec()];
         places.extend(addresses.iter().map(|address| vec![address.clone()]));
         let mut watchers = Self {
@@ -68,7 +71,7 @@ impl Watchers {
             let client = Client::connect(config).await?;
             watchers
                 .at_work
-                .push(tokio::spawn(listen(client, Arc::clone(&heard))));
+                .push(tokio::spawn(listen(client, from, Arc::clone(&heard))));
             watchers.heard.push(heard);
         }
         Ok(watchers)
@@ -80,13 +83,18 @@ impl Watchers {
         while Instant::now() < deadline && self.heard.iter().any(|it| lock(it).position < last) {
             tokio::time::sleep(POLL).await;
         }
-        self.at_work.iter().for_each(JoinHandle::abort);
         self.heard.iter().map(|it| lock(it).clone()).collect()
     }
 }
 
-async fn listen(client: Client, heard: Arc<Mutex<Heard>>) {
-    let mut watch = client.watch(Some(Revision(0)), WatchFilter::default());
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        self.at_work.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn listen(client: Client, from: Revision, heard: Arc<Mutex<Heard>>) {
+    let mut watch = client.watch(Some(from), WatchFilter::default());
     loop {
         match watch.next().await {
             Ok(WatchUpdate::Events {

@@ -5,6 +5,7 @@ mod hosts;
 mod orders;
 mod replicas;
 mod whole;
+mod wipe;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -207,6 +208,7 @@ impl Nemesis {
             Fault::ClockSet => self.set_clock().await,
             Fault::RolledOver | Fault::Upgraded => self.roll_over().await,
             Fault::SnapshotStorm => self.storm_snapshots().await,
+            Fault::DataWiped => self.wipe_replica().await,
             Fault::AgentKilled => self.kill_agent().await,
             Fault::AgentFrozen => self.freeze_agent().await,
             Fault::HostKilled => self.kill_host().await,
@@ -214,6 +216,16 @@ impl Nemesis {
             Fault::HostCut => self.cut_host().await,
             Fault::GpuFaulted => self.break_gpu().await,
             Fault::PreemptStorm => self.storm_preemption().await,
+            Fault::GpuBlocked
+            | Fault::HostBlocked
+            | Fault::HostDrained
+            | Fault::JobsCancelled
+            | Fault::LeadershipTransferred
+            | Fault::ReplicaKilled
+            | Fault::ReplicaFrozen => Err(RunError::Harness(format!(
+                "{}: that is for clusters of others",
+                fault.words()
+            ))),
         }
     }
 

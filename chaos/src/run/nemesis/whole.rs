@@ -8,7 +8,7 @@ use crate::run::RunError;
 use crate::run::options::{POLL, WHOLE_PATIENCE, WORKERS};
 
 /// Longest that one look may take: a replica that does not answer is not whole.
-const LOOK: Duration = Duration::from_secs(2);
+pub(super) const LOOK: Duration = Duration::from_secs(2);
 
 impl Nemesis {
     /// Waits until the cluster is whole; false if that takes too long.

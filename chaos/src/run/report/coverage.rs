@@ -35,9 +35,9 @@ pub(super) fn of(evidence: &Evidence) -> Vec<Coverage> {
 }
 
 /// What was counted, how often, and how often at least.
-type Row = (&'static str, usize, u64);
+pub(in crate::run) type Row = (&'static str, usize, u64);
 
-fn of_calls(evidence: &Evidence) -> [Row; 4] {
+pub(in crate::run) fn of_calls(evidence: &Evidence) -> [Row; 4] {
     let count = |wanted: fn(&Outcome) -> bool| {
         let operations = evidence.operations.iter();
         operations.filter(|it| wanted(&it.outcome)).count()

@@ -141,7 +141,7 @@ fn has_effect(seen: &Seen<'_>) -> bool {
         Fault::GpuFaulted => came(|kind| matches!(kind, EventKind::HealthChanged { .. })),
         Fault::PreemptStorm => came(|kind| matches!(kind, EventKind::AttemptStopping { .. })),
         // Events do not tell of it: what was not seen was not.
-        Fault::DiskFull | Fault::SnapshotStorm => false,
+        Fault::DiskFull | Fault::SnapshotStorm | Fault::DataWiped => false,
         _ => !fault.displaces() || came(is_displacement),
     }
 }
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_or_a_storm_without_its_effect_does_not_count() {
-        for fault in [Fault::DiskFull, Fault::SnapshotStorm] {
+        for fault in [Fault::DiskFull, Fault::SnapshotStorm, Fault::DataWiped] {
             let counts = [None, Some(false), Some(true)].map(|effect| {
                 let episode = Episode {
                     effect,

@@ -93,6 +93,7 @@ fn page(report: &RunReport, evidence: &Evidence, span_us: (u64, u64)) -> String 
     let mut sentences = vec![report.sentence()];
     sentences.extend(report.violations.iter().map(ToString::to_string));
     sentences.extend(report.invalid.iter().cloned());
+    sentences.extend(report.grounds.iter().map(ToString::to_string));
     sentences.push(format!("Again: {}", report.again));
     page.sentences(&sentences);
     page.heading("What happened");

@@ -1,6 +1,6 @@
 //! What a run comes to: a verdict, what it rests on, and how long everything took.
 
-mod coverage;
+pub(super) mod coverage;
 mod figures;
 mod files;
 mod picture;
@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::Profile;
 use super::judge::{Evidence, Violation, judge};
 use super::options::RunOptions;
+use super::target::Grounds;
 
 pub use coverage::Coverage;
 pub use figures::{FaultFigures, Spread};
@@ -64,20 +65,72 @@ pub struct RunReport {
     pub faults: Vec<FaultFigures>,
     /// What the verdict rests on.
     pub coverage: Vec<Coverage>,
+    /// Whose cluster it was and what was allowed, where it was not one of our own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grounds: Option<Grounds>,
     /// The command that does it again.
     pub again: String,
 }
 
+/// What was asked of a run.
+pub(super) struct Asked {
+    /// The profile.
+    pub(super) profile: &'static str,
+    /// Draws.
+    pub(super) seed: u64,
+    /// How often each fault was to be made.
+    pub(super) repetitions: u32,
+    /// The command that does it again.
+    pub(super) again: String,
+}
+
+/// What the judges say.
+pub(super) struct Judged {
+    /// What must not have been.
+    pub(super) violations: Vec<Violation>,
+    /// What the verdict rests on.
+    pub(super) coverage: Vec<Coverage>,
+    /// What else is missing for it to prove anything.
+    pub(super) invalid: Vec<String>,
+}
+
 impl RunReport {
-    /// Judges and counts.
-    pub(super) fn of(
-        options: &RunOptions,
+    /// Judges and counts a run on a cluster of our own.
+    pub(super) fn of(options: &RunOptions, evidence: &Evidence, span_us: (u64, u64)) -> Self {
+        let mut invalid = Vec::new();
+        if options.profile != Profile::SnapshotStorm && evidence.truth.base > Revision(0) {
+            invalid.push(format!(
+                "the log begins at revision {}: what was before cannot be judged",
+                evidence.truth.base
+            ));
+        }
+        let asked = Asked {
+            profile: options.profile.name(),
+            seed: options.seed,
+            repetitions: options.repetitions,
+            again: again(options),
+        };
+        let judged = Judged {
+            violations: judge(evidence),
+            coverage: coverage::of(evidence),
+            invalid,
+        };
+        Self::drawn_up(asked, judged, evidence, span_us)
+    }
+
+    /// Comes to a verdict.
+    pub(super) fn drawn_up(
+        asked: Asked,
+        judged: Judged,
         evidence: &Evidence,
         (from_us, to_us): (u64, u64),
     ) -> Self {
-        let violations = judge(evidence);
+        let Judged {
+            violations,
+            coverage,
+            invalid: others,
+        } = judged;
         let faults = figures::of_faults(evidence, to_us);
-        let coverage = coverage::of(evidence);
         let mut invalid: Vec<String> = coverage
             .iter()
             .filter(|it| it.count < it.at_least)
@@ -88,7 +141,7 @@ impl RunReport {
                 )
             })
             .collect();
-        let made = usize::try_from(options.repetitions).unwrap_or(usize::MAX);
+        let made = usize::try_from(asked.repetitions).unwrap_or(usize::MAX);
         let missing = faults.iter().filter(|it| it.made < made);
         invalid.extend(missing.map(|it| {
             let (what, count) = (it.fault.words(), it.made);
@@ -97,31 +150,25 @@ impl RunReport {
                 "{what}: made {count} of {made} times, {load} without load, {effect} without effect"
             )
         }));
-        if options.profile != Profile::SnapshotStorm && evidence.truth.base > Revision(0) {
-            invalid.push(format!(
-                "the log begins at revision {}: what was before cannot be judged",
-                evidence.truth.base
-            ));
-        }
+        invalid.extend(others);
         let verdict = match (violations.is_empty(), invalid.is_empty()) {
             (false, _) => Verdict::Rejected,
             (true, false) => Verdict::Invalid,
             (true, true) => Verdict::Accepted,
         };
-        let (profile, seed) = (options.profile.name(), options.seed);
-        let repetitions = options.repetitions;
         Self {
             verdict,
-            profile,
-            seed,
-            repetitions,
+            profile: asked.profile,
+            seed: asked.seed,
+            repetitions: asked.repetitions,
             version: env!("CARGO_PKG_VERSION"),
             seconds: (to_us - from_us) as f64 / 1e6,
             violations,
             invalid,
             faults,
             coverage,
-            again: again(options),
+            grounds: None,
+            again: asked.again,
         }
     }
 

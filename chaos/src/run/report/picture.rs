@@ -8,10 +8,12 @@ use muster_simulate::report::{Axis, Picture};
 
 use super::figures::kinds_since;
 use crate::run::judge::Evidence;
-use crate::run::options::REPLICAS;
 
 /// Time without an acknowledged write that is drawn, in microseconds.
 const GAP_US_MIN: u64 = 250_000;
+/// Rows of replicas: at least those of a cluster of our own, at most so many of another one.
+const REPLICAS_MIN: usize = 3;
+const REPLICAS_MAX: usize = 16;
 /// Height of a row with a name, and of one of the many GPUs, in pixels.
 const ROW_HEIGHT: f64 = 22.0;
 const GPU_ROW_HEIGHT: f64 = 7.0;
@@ -34,32 +36,35 @@ pub(super) const LEGEND: [(&str, &str); 4] = [
 /// Leaders, faults and gaps, a row each.
 pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> String {
     let seconds = |at_us: u64| at_us.saturating_sub(from_us) as f64 / 1e6;
-    let rows = REPLICAS + 2;
+    let led = leaderships(evidence, to_us);
+    let replicas = led.iter().map(|(replica, ..)| replica + 1).max();
+    let replicas = replicas.unwrap_or(0).max(REPLICAS_MIN);
+    let rows = replicas + 2;
     let axis = Axis::linear("seconds", seconds(to_us));
     let mut picture = Picture::new(axis, Axis::rows(rows), rows as f64 * ROW_HEIGHT);
-    for replica in 0..REPLICAS {
+    for replica in 0..replicas {
         picture.row_name(replica, &format!("replica {}", replica + 1));
     }
-    for (replica, began_us, ended_us) in leaderships(evidence, to_us) {
+    for (replica, began_us, ended_us) in led {
         let span = (seconds(began_us), seconds(ended_us));
         picture.bar(replica, span, LEADER, "leads");
     }
-    picture.row_name(REPLICAS, "faults");
+    picture.row_name(replicas, "faults");
     for episode in &evidence.episodes {
         let title = format!("{}: {}", episode.fault.words(), episode.target);
         let [began, healed, ended] =
             [episode.began_us, episode.healed_us, episode.ended_us()].map(seconds);
-        picture.bar(REPLICAS, (began, healed), FAULT, &title);
-        picture.bar(REPLICAS, (healed, ended), REPAIR, &title);
+        picture.bar(replicas, (began, healed), FAULT, &title);
+        picture.bar(replicas, (healed, ended), REPAIR, &title);
     }
-    picture.row_name(REPLICAS + 1, "gaps");
+    picture.row_name(replicas + 1, "gaps");
     let written = evidence.operations.iter().filter(|it| it.is_write());
     let ends: Vec<u64> = written.map(|it| it.completed_us).collect();
     for (before, after) in ends.iter().zip(ends.iter().skip(1)) {
         if after - before >= GAP_US_MIN {
             let title = format!("{:.2} s without a write", (after - before) as f64 / 1e6);
             let span = (seconds(*before), seconds(*after));
-            picture.bar(REPLICAS + 1, span, GAP, &title);
+            picture.bar(replicas + 1, span, GAP, &title);
         }
     }
     picture.finish()
@@ -71,7 +76,7 @@ fn leaderships(evidence: &Evidence, to_us: u64) -> Vec<(usize, u64, u64)> {
         .filter_map(|(at_us, kind)| match kind {
             EventKind::LeaderBegan { replica, .. } => {
                 let position = usize::try_from(replica.get()).ok()?.checked_sub(1)?;
-                (position < REPLICAS).then_some((at_us, position))
+                (position < REPLICAS_MAX).then_some((at_us, position))
             }
             _ => None,
         })

@@ -99,6 +99,9 @@ impl fmt::Display for RunReport {
         if !self.violations.is_empty() || !self.invalid.is_empty() {
             writeln!(formatter)?;
         }
+        if let Some(grounds) = &self.grounds {
+            writeln!(formatter, "{grounds}")?;
+        }
         writeln!(formatter, "Again: `{}`\n", self.again)?;
         writeln!(formatter, "## Faults\n")?;
         table(formatter, &FAULT_TITLES, &self.fault_rows())?;

@@ -55,14 +55,15 @@ impl World {
         let rest = Instant::now() + REST_MAX;
         loop {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            if self.is_at_one_revision() || Instant::now() > rest {
+            let is_told = self.judges.with(|seen| seen.watching.behind().is_empty());
+            if (self.is_at_one_revision() && is_told) || Instant::now() > rest {
                 return;
             }
         }
     }
 
     fn is_at_one_revision(&self) -> bool {
-        let up = self.replicas.registry.up();
+        let up = self.members_up();
         let mut revisions = { up.iter() }.map(|(_, handle)| handle.with_state(|it| it.revision));
         let first = revisions.next();
         revisions.all(|revision| Some(revision) == first)
@@ -70,7 +71,7 @@ impl World {
 
     /// All is repaired: an operator gives back what rules still keep out of placement.
     async fn give_back(&self, unblocked: &mut u128) {
-        for (_, handle) in self.replicas.registry.up() {
+        for (_, handle) in self.members_up() {
             let targets = handle.with_state(blocked);
             for target in targets {
                 *unblocked += 1;
@@ -94,7 +95,7 @@ impl World {
         let ended = |handle: &Handle<State>| {
             handle.with_state(|state| jobs.iter().all(|job| has_ended_or_never_can(state, *job)))
         };
-        let up = self.replicas.registry.up();
+        let up = self.members_up();
         running == 0 && up.iter().all(|(_, handle)| ended(handle))
     }
 }

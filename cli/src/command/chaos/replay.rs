@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::io::{self, BufRead as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
@@ -106,9 +106,19 @@ pub(super) fn read_world(world: &World, flags: &WorldFlags) -> Result<WorldOptio
         let (path, why) = (path.display(), service::chain(error));
         Failure::new(format!("cannot read the world in {path}: {why}"))
     };
-    let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
-    let script = Script::read(&text).map_err(|error| failed(&error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => neither(path),
+        _ => failed(&error),
+    })?;
+    let script = Script::read(&text).map_err(|error| failed(&error).exiting(Exit::Usage))?;
     Ok(script.options())
+}
+
+fn neither(world: &Path) -> Failure {
+    let world = world.display();
+    Failure::usage(format!("{world} is neither a seed nor a file")).help(
+        "a seed is a number that `muster chaos sim` printed; `muster chaos shrink` writes files",
+    )
 }
 
 impl Replay {

@@ -33,6 +33,7 @@ fn machines(kind: &Kind) -> Option<Facts> {
             let detail = json!({"replica": replica, "leadership_epoch": epoch});
             facts("leader_began", Tone::Waiting, text, detail)
         }
+        Kind::ReplicaChanged(event) => replica_changed(event),
         Kind::HostRegistered(event) => {
             let text = format!("{} with {} GPUs", event.name, event.gpus);
             let detail = json!({"host_id": event.host_id, "name": event.name, "gpus": event.gpus});
@@ -71,6 +72,19 @@ fn machines(kind: &Kind) -> Option<Facts> {
         }
         _ => return None,
     })
+}
+
+fn replica_changed(event: &v1::ReplicaChanged) -> Facts {
+    let replica = event.replica_id;
+    let standing = word::word(event.standing().as_str_name(), "REPLICA_STANDING_");
+    let (tone, what) = match event.standing() {
+        v1::ReplicaStanding::Learner => (Tone::Waiting, "learns, and does not vote"),
+        v1::ReplicaStanding::Voter => (Tone::Good, "votes from now on"),
+        _ => (Tone::Waiting, "belongs to the group no more"),
+    };
+    let text = format!("replica {replica} at {} {what}", event.address);
+    let detail = json!({"replica": replica, "address": event.address, "standing": standing});
+    facts("replica_changed", tone, text, detail)
 }
 
 fn health(kind: &Kind) -> Option<Facts> {

@@ -3,7 +3,7 @@
 use super::{Attribution, Class, Ended, LEFTOVER_MIB, Measure, Step, TaskEnd};
 use crate::command::{Exit, SignalSender};
 use crate::evidence::{self, Cause};
-use crate::health::{Charge, Component, Finding, MINUTE_MS, Severity};
+use crate::health::{Charge, Component, Finding, MINUTE_MS, Severity, with_detail};
 use crate::ids::HostId;
 use crate::spec::ExitMeaning;
 
@@ -157,7 +157,7 @@ fn by_exit(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attr
 fn storage(finding: &Finding) -> Attribution {
     Attribution::new(Step::Telling, Class::Storage, 800)
         .of(finding.component.clone())
-        .because(format!("{}: {}", finding.rule, finding.evidence))
+        .because(with_detail(&finding.rule, &finding.evidence))
         .then(&[Measure::Requeue, Measure::Avoid])
 }
 

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::{Attribution, Class, Ended, Measure, Step, WINDOW_AFTER_MS, WINDOW_BEFORE_MS};
 use crate::command::StopReason;
 use crate::health::rules::{TaskAction, XidPolicy};
-use crate::health::{Charge, Component, Finding, MINUTE_MS, Scope, Severity, Weight};
+use crate::health::{Charge, Component, Finding, MINUTE_MS, Scope, Severity, Weight, with_detail};
 use crate::ids::{GpuUuid, HostId};
 
 /// Findings that lie closer together than this began together: who is to blame then follows from what they are.
@@ -37,14 +37,14 @@ pub(super) fn find(ended: &Ended<'_>) -> Option<Attribution> {
     };
     let mut found = Attribution::new(Step::Hard, class, 950)
         .of(guilty.component.clone())
-        .because(format!("{}: {}", guilty.rule, guilty.evidence))
+        .because(with_detail(&guilty.rule, &guilty.evidence))
         .then(&[Measure::Requeue, Measure::Avoid])
         .charged_to(Charge::Infra);
     for other in hard
         .iter()
         .filter(|other| other.sequence != guilty.sequence)
     {
-        found = found.because(format!("{}: {}", other.rule, other.evidence));
+        found = found.because(with_detail(&other.rule, &other.evidence));
     }
     Some(found)
 }

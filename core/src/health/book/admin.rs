@@ -6,29 +6,13 @@ use super::{Book, Effect};
 use crate::command::Block;
 use crate::health::Component;
 use crate::health::component::{Actor, Change, Condition, Event, Patience, Phase};
-use crate::health::guard_rails::{PoolView, Rails, Refused};
 use crate::health::rules::DeviceAction;
 use crate::time::TimeMs;
 
 impl Book {
-    /// An admin's word. Taking the last hosts of a pool out must be forced.
-    ///
-    /// # Errors
-    /// It would leave the pool without a host, and is not forced.
-    pub fn admin(
-        &mut self,
-        component: &Component,
-        change: Change,
-        is_forced: bool,
-        view: &PoolView,
-    ) -> Result<Vec<Effect>, Refused> {
-        let takes_host = matches!(component, Component::Host(_))
-            && self.phase(component).accepts_work()
-            && matches!(change.event, Event::AdminBlock | Event::AdminDrain);
-        if takes_host {
-            Rails::admit_admin(1, is_forced, view)?;
-        }
-        Ok(self.change(component, change))
+    /// An admin's word, which always wins: that it spares the last host of a pool, if it does, is asked before.
+    pub fn admin(&mut self, component: &Component, change: Change) -> Vec<Effect> {
+        self.change(component, change)
     }
 
     /// A block from before anything was kept of health: an admin's.
@@ -126,7 +110,8 @@ impl Book {
         )
     }
 
-    /// Lets time pass: probations end, breakers close, incidents are over, hosts that came and went have stayed.
+    /// Lets time pass: probations end, breakers close, incidents are over, hosts that came and went have stayed, and services
+    /// that waited for others are started again.
     pub fn tick(&mut self, now: TimeMs) -> Vec<Effect> {
         let mut effects: Vec<Effect> = Arc::make_mut(&mut self.incidents)
             .over(now)
@@ -136,6 +121,7 @@ impl Book {
         let closed = Arc::make_mut(&mut self.rails).tick(now);
         effects.extend(closed.into_iter().map(Effect::BreakerClosed));
         effects.extend(self.stayed(now));
+        effects.extend(self.order_restarts(now));
         let due: Vec<(Component, Event)> = self
             .conditions
             .iter()

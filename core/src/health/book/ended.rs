@@ -10,14 +10,14 @@ use crate::health::attribution::{Attribution, Class, Measure, Suspicion};
 use crate::health::component::{Change, Event};
 use crate::health::lemons::{self, Counts, Fleet, HostRecord};
 use crate::health::rules::{DeviceAction, Mode, RuleSet};
-use crate::health::{Charge, Component, DAY_MS, Scope};
+use crate::health::{Charge, Component, DAY_MS, HOUR_MS, Scope};
 use crate::ids::HostId;
 use crate::time::TimeMs;
 
 /// The rule by which failures of several jobs and users block a GPU for a check.
-const HISTORY: &str = "history";
+pub(super) const HISTORY: &str = "history";
 /// The rule by which a host that fails more often than others is drained for a check.
-const LEMON: &str = "lemon";
+pub(super) const LEMON: &str = "lemon";
 
 /// How many users keep live jobs off a host.
 pub type Excludes = BTreeMap<HostId, u32>;
@@ -68,13 +68,24 @@ impl Book {
         if blocks && is_enforced(rules, HISTORY) {
             return self.propose(&wish, place);
         }
-        let asks = blocks || blame.measures.contains(&Measure::CheckIdle);
-        if asks && !self.has_passed_lately(component, end.at) {
-            let mut effects = self.suspect(&wish, component);
-            effects.push(Effect::CheckIdle(component.clone()));
-            return effects;
+        if blocks || blame.measures.contains(&Measure::CheckIdle) {
+            return self.check_when_idle(&wish, component);
         }
         Vec::new()
+    }
+
+    /// A component is suspected, and checked once nothing runs there, unless it has just been.
+    pub(super) fn check_when_idle(
+        &mut self,
+        wish: &Wish<'_>,
+        component: &Component,
+    ) -> Vec<Effect> {
+        if self.has_passed_lately(component, wish.at) {
+            return Vec::new();
+        }
+        let mut effects = self.suspect(wish, component);
+        effects.push(Effect::CheckIdle(component.clone()));
+        effects
     }
 
     /// Whether a component has passed its check within a day: a user who looks for a fault of his own does not have it checked
@@ -147,8 +158,16 @@ impl Book {
         found
     }
 
+    /// Whether a host was found to be a lemon, and may not be drained yet: the rails refused it less than an hour ago.
+    #[must_use]
+    pub fn is_refused_lemon(&self, host: HostId, now: TimeMs) -> bool {
+        let condition = self.conditions.get(&Component::Host(host));
+        let mut suspected = condition.into_iter().flat_map(|it| &it.suspected);
+        suspected.any(|it| it.rule == LEMON && now.since(it.at) < HOUR_MS)
+    }
+
     /// Drains a host that is still a lemon, for a check. Its record begins anew with that: what it went through before is
-    /// answered by the check, and kept as a strike.
+    /// answered by the check, and kept as a strike. What the rails refuse is wanted again an hour later.
     pub fn drain_lemon(
         &mut self,
         rules: &RuleSet,
@@ -169,7 +188,7 @@ impl Book {
             })
             .collect();
         let evidence = features.join(", ");
-        self.records.remove(&host);
+        let record = self.records.remove(&host);
         let component = Component::Host(host);
         if !is_enforced(rules, LEMON) {
             let reason = format!("it fails more often than others: {evidence}");
@@ -188,7 +207,12 @@ impl Book {
             has_waited: false,
             at: now,
         };
-        self.propose(&wish, place)
+        let effects = self.propose(&wish, place);
+        let is_refused = |effect: &Effect| matches!(effect, Effect::Railed(..));
+        if let Some(record) = record.filter(|_| effects.iter().any(is_refused)) {
+            self.records.insert(host, record);
+        }
+        effects
     }
 }
 

@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use super::clocks::CLOCK_SKEW;
 use super::propose::Wish;
-use super::{Book, Effect, FINDINGS_KEPT_MAX, Place};
-use crate::health::component::{Actor, Change, Condition, Event, Held, Phase, Restart};
-use crate::health::evaluate::{Escalation, XidSeen};
+use super::{Book, Effect, FINDINGS_IN_INCIDENTS_MAX, FINDINGS_KEPT_MAX, Place};
+use crate::health::component::{Actor, Change, Condition, Event, Held, Phase, Restart, Suspected};
+use crate::health::evaluate::{Escalation, XidSeen, repeated_words};
 use crate::health::guard_rails::Incident;
 use crate::health::rules::{
     Blame, Clears, DeviceAction, Mode, Rule, RuleSet, TaskAction, XidPolicy, XidSeverity,
 };
-use crate::health::{Action, Component, Finding, Hold, MINUTE_MS, Scope, Severity, Weight};
-use crate::ids::HostId;
+use crate::health::{
+    Action, Component, ComponentKind, Finding, Hold, MINUTE_MS, Scope, Severity, Weight,
+    with_detail,
+};
+use crate::ids::{GpuUuid, HostId};
 use crate::time::TimeMs;
 
 impl Book {
@@ -28,10 +31,7 @@ impl Book {
         if !heard.is_new(incarnation, finding.sequence) {
             return Vec::new();
         }
-        if self.findings.len() >= FINDINGS_KEPT_MAX {
-            self.findings.pop_front();
-        }
-        self.findings.push_back(Arc::new(finding.clone()));
+        self.keep_finding(finding);
         let Some(rule) = rules.rule(&finding.rule) else {
             let reason = format!("no rule is called {}", finding.rule);
             return vec![Effect::Alert(finding.component.clone(), reason)];
@@ -48,11 +48,25 @@ impl Book {
         }
     }
 
+    /// Keeps a finding, at the cost of the oldest; but not of what is to be judged anew at the end of an incident.
+    fn keep_finding(&mut self, finding: &Finding) {
+        let opened = self.incidents.open().map(began).min();
+        while self.findings.len() >= FINDINGS_KEPT_MAX {
+            let is_waiting = |oldest: &Arc<Finding>| opened.is_some_and(|at| oldest.at >= at);
+            let has_room = self.findings.len() < FINDINGS_IN_INCIDENTS_MAX;
+            if has_room && self.findings.front().is_some_and(is_waiting) {
+                break;
+            }
+            self.findings.pop_front();
+        }
+        self.findings.push_back(Arc::new(finding.clone()));
+    }
+
     /// What was found of hosts of an incident that is over, and would take them out of placement, if it stands: of each rule
     /// and component the newest, oldest first.
     #[must_use]
     pub fn left_by(&self, rules: &RuleSet, incident: &Incident) -> Vec<Finding> {
-        let began = TimeMs(incident.since.0.saturating_sub(MINUTE_MS));
+        let began = began(incident);
         let is_its = |finding: &&Finding| match &finding.component {
             Component::Host(host) | Component::Nic { host, .. } => {
                 finding.at >= began && incident.hosts.contains(host)
@@ -98,11 +112,12 @@ impl Book {
         } else if actions.contains(&Action::NoGang) || actions.contains(&Action::NoPeerGang) {
             Hold::Gangs
         } else {
-            return Vec::new();
+            // What a worse finding kept off is not kept off by this one.
+            let known = self.conditions.get_mut(&finding.component);
+            let was_held = known.is_some_and(|condition| condition.let_go(&finding.rule));
+            let held = was_held.then(|| Effect::Held(finding.component.clone()));
+            return held.into_iter().collect();
         };
-        if matches!(finding.component, Component::Rack(_)) {
-            return Vec::new();
-        }
         if finding.rule == CLOCK_SKEW && self.doubts_the_leaders_clock(place) {
             return self.let_clocks_be(&finding.component);
         }
@@ -141,32 +156,49 @@ impl Book {
             let Some(condition) = self.conditions.get(&component) else {
                 continue;
             };
-            let is_held = condition.holds.iter().any(|held| is_in_force(&held.rule));
             let lets_go = condition.holds.iter().any(|held| is_idle(&held.rule));
-            let suspicion = condition.accusation().map(|change| change.rule.clone());
-            let is_suspect = condition.phase == Phase::Suspect && !is_held;
+            let suspicions = { condition.suspected.iter() }.map(|it| it.rule.clone());
+            let suspicions: Vec<String> = suspicions.filter(is_idle).collect();
             if lets_go && let Some(condition) = self.conditions.get_mut(&component) {
                 condition.holds.retain(|held| is_in_force(&held.rule));
             }
             self.drop_pending(&component, |it| {
                 it.event == Event::Suspect && is_idle(&it.rule)
             });
-            if let Some(rule) = suspicion.filter(is_idle).filter(|_| is_suspect) {
-                let change = Change {
-                    event: Event::Clear,
-                    actor: Actor::Rule(rule.clone()),
-                    rule,
-                    evidence: "the rule is not in force any more".to_owned(),
-                    at: now,
-                    is_strike: false,
-                    expires_at: None,
-                    by_hand: false,
-                };
-                effects.extend(self.change(&component, change));
+            for rule in suspicions {
+                let why = "the rule is not in force any more";
+                effects.extend(self.suspect_no_more(&component, rule, why, now));
             }
             effects.extend(lets_go.then_some(Effect::Held(component)));
         }
         effects
+    }
+
+    /// A rule suspects a component no more: it is well again, unless another one does.
+    fn suspect_no_more(
+        &mut self,
+        component: &Component,
+        rule: String,
+        why: &str,
+        now: TimeMs,
+    ) -> Vec<Effect> {
+        let was_suspect = self.phase(component) == Phase::Suspect;
+        let condition = self.conditions.get_mut(component);
+        let is_over = condition.is_some_and(|it| !it.suspects_no_more(&rule));
+        if !was_suspect || !is_over {
+            return Vec::new();
+        }
+        let change = Change {
+            event: Event::Clear,
+            actor: Actor::Rule(rule.clone()),
+            rule,
+            evidence: why.to_owned(),
+            at: now,
+            is_strike: false,
+            expires_at: None,
+            by_hand: false,
+        };
+        self.change(component, change)
     }
 
     /// What a rule found is over: what it kept off is not any more, suspicion ends, and a block whose rule asks for no more
@@ -207,15 +239,20 @@ impl Book {
             let accusation = { self.conditions.get(*of) }.and_then(Condition::accusation);
             accusation.is_some_and(|accusation| accusation.rule == finding.rule)
         };
-        // As long as another rule keeps something off it, it is suspect.
-        let is_held = |of: &Component| {
-            let condition = self.conditions.get(of);
-            condition.is_some_and(|condition| !condition.holds.is_empty())
+        let accused = places.iter().find(is_its).cloned();
+        let mut still_suspects = |of: &Component| {
+            let condition = self.conditions.get_mut(of);
+            condition.is_some_and(|condition| condition.suspects_no_more(&finding.rule))
         };
-        let Some(component) = places.iter().find(is_its).cloned() else {
+        let Some(component) = accused else {
+            // Another rule accuses them, and goes on to.
+            for place in &places {
+                still_suspects(place);
+            }
             return Vec::new();
         };
-        if is_held(&component) {
+        // As long as another rule suspects it, it is suspect.
+        if still_suspects(&component) {
             return Vec::new();
         }
         let may = rule.clears == Clears::Reading || self.phase(&component).accepts_work();
@@ -244,12 +281,13 @@ impl Book {
         };
         let mut effects = self.propose(&wish, place);
         if scope == Scope::None && rule.mode == Mode::Enforce {
-            if finding.severity >= Severity::Degraded
-                && !matches!(finding.component, Component::Rack(_))
-            {
+            if finding.severity >= Severity::Degraded {
                 effects.extend(self.suspect(&wish, &finding.component));
             }
-            effects.extend(self.hold(actions, finding, place));
+            // What is kept off for a rack is kept off all its hosts, once enough of them say so.
+            if rule.component != ComponentKind::Rack {
+                effects.extend(self.hold(actions, finding, place));
+            }
             if actions.contains(&Action::Check) {
                 effects.push(Effect::CheckIdle(finding.component.clone()));
             }
@@ -259,7 +297,7 @@ impl Book {
             effects.push(Effect::Doubted(finding.component.clone(), evidence));
         }
         if actions.contains(&Action::Alert) {
-            let reason = format!("{}: {}", rule.id, finding.evidence);
+            let reason = with_detail(&rule.id, &finding.evidence);
             effects.push(Effect::Alert(finding.component.clone(), reason));
         }
         effects
@@ -285,8 +323,11 @@ impl Book {
             is_ours: place.is_ours,
         };
         let outcome = Arc::make_mut(&mut self.xids).see(&rules.codes, &seen);
-        if outcome.is_folded || outcome.is_jobs_own {
+        if outcome.is_folded {
             return Vec::new();
+        }
+        if outcome.is_jobs_own {
+            return self.take_back_xid(policy.code, &outcome.taken_back, finding.at);
         }
         if !matches!(policy.blame, Blame::User | Blame::Nothing) {
             self.record(place.host).code(finding.at, policy.code);
@@ -295,11 +336,16 @@ impl Book {
         let mut effects = Vec::new();
         for escalation in &outcome.escalations {
             let by = rules.rule(escalation.rule).unwrap_or(rule);
-            if !escalation.blocks {
-                effects.push(Effect::CheckIdle(finding.component.clone()));
+            if by.mode == Mode::Observe {
                 continue;
             }
-            if by.mode == Mode::Observe {
+            if !escalation.blocks {
+                let asks = Wish {
+                    rule: &by.id,
+                    evidence: &escalation.evidence,
+                    ..wish(by, finding, Scope::None)
+                };
+                effects.extend(self.check_when_idle(&asks, &finding.component));
                 continue;
             }
             let repeated = escalate(&worst, by, escalation);
@@ -313,6 +359,30 @@ impl Book {
         effects.extend(self.propose(&worst, place));
         effects
     }
+
+    /// An XID was its job's own: GPUs that were suspected for it are not any more.
+    fn take_back_xid(&mut self, code: u32, gpus: &[GpuUuid], now: TimeMs) -> Vec<Effect> {
+        let words = repeated_words(code);
+        let mut effects = Vec::new();
+        for gpu in gpus.iter().copied().map(Component::Gpu) {
+            let condition = self.conditions.get(&gpu);
+            let suspected = condition.into_iter().flat_map(|it| &it.suspected);
+            let is_its = |it: &&Suspected| it.evidence.starts_with(&words);
+            let rules: Vec<String> = { suspected.filter(is_its) }
+                .map(|it| it.rule.clone())
+                .collect();
+            for rule in rules {
+                let why = "its job has it on other GPUs too";
+                effects.extend(self.suspect_no_more(&gpu, rule, why, now));
+            }
+        }
+        effects
+    }
+}
+
+/// From when on what was found of its hosts is part of an incident.
+const fn began(incident: &Incident) -> TimeMs {
+    TimeMs(incident.since.0.saturating_sub(MINUTE_MS))
 }
 
 /// What repetition wants beyond what the XID wants by itself.

@@ -38,6 +38,8 @@ pub use self::work::{Due, Order, WorkRefused, WorkStep};
 
 /// Findings that are kept for dry runs and for people, newest last.
 pub const FINDINGS_KEPT_MAX: usize = 4_096;
+/// Findings that are kept while an incident lasts, at whose end they are judged: of 10,000 hosts six each.
+pub const FINDINGS_IN_INCIDENTS_MAX: usize = 65_536;
 
 /// Where a component is, as the rest of the state has it.
 #[derive(Clone, Copy, Debug)]

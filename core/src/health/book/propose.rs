@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::ended::{HISTORY, LEMON};
 use super::work::is_repair;
 use super::{Book, Effect, Place};
-use crate::health::component::{Actor, Change, Event};
-use crate::health::guard_rails::{Group, GroupKind, Incident, Proposal, Verdict};
+use crate::health::component::{Actor, Change, Event, Phase};
+use crate::health::guard_rails::{Group, GroupKind, Incident, Proposal, Rail, Verdict};
 use crate::health::rules::DeviceAction;
 use crate::health::{Component, Scope, Weight};
 use crate::ids::HostId;
@@ -72,8 +73,8 @@ impl Book {
         let is_for_later = self.is_for_later(&target, event, wish.by_hand);
         let is_news = is_for_later || self.has(&target, event);
         // What only history speaks for says nothing of others of its host.
-        let may_be_one_of_many =
-            !wish.has_waited && (is_host || is_news && wish.weight == Weight::Hard);
+        let is_seen = !wish.has_waited && ![HISTORY, LEMON].contains(&wish.rule);
+        let may_be_one_of_many = is_seen && (is_host || is_news && wish.weight == Weight::Hard);
         let among_many = may_be_one_of_many.then(|| self.incident_of(wish, place));
         let among_many = among_many.flatten();
         let must_wait = among_many.is_some() && waits_for_the_end(wish);
@@ -94,13 +95,18 @@ impl Book {
             job: place.job.filter(|_| wish.users.is_some()),
             tenant: place.user,
             users: wish.users.unwrap_or_default(),
-            attempt_has_blocked: false,
             at: wish.at,
         };
         let verdict = Arc::make_mut(&mut self.rails).admit(&proposal, &place.view);
         if let Verdict::Refused(refused) = verdict {
             effects.push(Effect::Railed(target.clone(), refused));
-            effects.extend(self.suspect(wish, &target));
+            effects.extend(match refused.rail {
+                // Too few speak for a block: a check says more. Where too much is blocked, it would take out more.
+                Rail::Users | Rail::Job | Rail::Tenant if wish.device == DeviceAction::Check => {
+                    self.check_when_idle(wish, &target)
+                }
+                _ => self.suspect(wish, &target),
+            });
             return effects;
         }
         let admitted = Admitted {
@@ -150,7 +156,8 @@ impl Book {
     /// The component is watched from now on.
     pub(super) fn suspect(&mut self, wish: &Wish<'_>, target: &Component) -> Vec<Effect> {
         let is_for_later = self.is_for_later(target, Event::Suspect, false);
-        if is_for_later || self.has(target, Event::Suspect) {
+        let is_suspect = self.phase(target) == Phase::Suspect;
+        if is_for_later || is_suspect || self.has(target, Event::Suspect) {
             self.change(target, wish.change(Event::Suspect, false))
         } else {
             Vec::new()
@@ -197,18 +204,21 @@ impl Book {
     /// Takes back what a rule did to a host a moment ago: many were struck at once.
     fn forgive(&mut self, host: HostId, wish: &Wish<'_>) -> Option<Effect> {
         let component = Component::Host(host);
+        let patience = self.patience;
         let condition = self.conditions.get_mut(&component)?;
         let from = condition.phase;
-        let is_forgiven = condition.forgive(wish.rule, wish.at);
-        if is_forgiven || from.is_admins() && condition.pending.is_none() {
+        let is_forgiven = condition.forgive(wish.rule, wish.at, patience);
+        let to = condition.phase;
+        // What it is out of use for besides may want its repair all the same.
+        let wants_nothing = is_forgiven && to.accepts_work();
+        if wants_nothing || from.is_admins() && condition.pending.is_none() {
             self.wanted.remove(&component);
         }
         if !is_forgiven {
             return None;
         }
         self.record(host).excuse_block(wish.at);
-        let to = self.phase(&component);
-        Some(Effect::Changed {
+        (from != to).then_some(Effect::Changed {
             component,
             from,
             to,

@@ -16,27 +16,14 @@ const SILENCE_MS_MAX: u64 = 10 * MINUTE_MS;
 impl Book {
     /// Tells workers to start services again, as many at a time as may, those first that have waited longest.
     pub(super) fn order_restarts(&mut self, now: TimeMs) -> Vec<Effect> {
-        let is_under_way = |held: &&Held| match held.restart {
-            Some(Restart::Ordered { at }) => now.since(at) < SILENCE_MS_MAX,
-            _ => false,
-        };
-        let all = self.conditions.values().flat_map(|it| &it.holds);
-        let under_way = all.filter(is_under_way).count();
-        let mut waiting: Vec<(TimeMs, HostId, String)> = Vec::new();
-        for (component, condition) in &self.conditions {
-            let Component::Host(host) = component else {
-                continue;
-            };
-            // What an admin has taken out is the admin's to look after.
-            if condition.phase.is_admins() {
-                continue;
-            }
-            let waits = condition.holds.iter();
-            let waits = waits.filter(|held| held.restart == Some(Restart::Waits));
-            waiting.extend(waits.map(|held| (held.since, *host, held.rule.clone())));
-        }
+        let under_way = self.restarts_under_way(now).count();
+        let room = AT_ONCE_MAX.saturating_sub(under_way);
+        let mut waiting: Vec<(TimeMs, HostId, String)> = self
+            .restarts_waiting()
+            .map(|(host, held)| (held.since, host, held.rule.clone()))
+            .collect();
         waiting.sort();
-        waiting.truncate(AT_ONCE_MAX.saturating_sub(under_way));
+        waiting.truncate(room);
         let mut effects = Vec::new();
         for (_, host, rule) in waiting {
             let known = self.conditions.get_mut(&Component::Host(host));
@@ -46,6 +33,41 @@ impl Book {
             }
         }
         effects
+    }
+
+    /// When the next restart may be ordered that waits; none if none does.
+    pub(super) fn restart_due(&self, now: TimeMs) -> Option<TimeMs> {
+        self.restarts_waiting().next()?;
+        let mut given_up: Vec<TimeMs> = self.restarts_under_way(now).collect();
+        if given_up.len() < AT_ONCE_MAX {
+            return Some(now);
+        }
+        given_up.sort_unstable();
+        // As many as are under way beyond what may be have to be given up first.
+        given_up.get(given_up.len() - AT_ONCE_MAX).copied()
+    }
+
+    /// Until when workers that were told to start services again may be silent.
+    fn restarts_under_way(&self, now: TimeMs) -> impl Iterator<Item = TimeMs> + '_ {
+        let all = self.conditions.values().flat_map(|it| &it.holds);
+        let given_up = all.filter_map(|held| match held.restart {
+            Some(Restart::Ordered { at }) => Some(at.after(SILENCE_MS_MAX)),
+            _ => None,
+        });
+        given_up.filter(move |given_up| now < *given_up)
+    }
+
+    /// Hosts whose services wait to be started again. What an admin has taken out is the admin's to look after.
+    fn restarts_waiting(&self) -> impl Iterator<Item = (HostId, &Held)> {
+        self.conditions.iter().flat_map(|(component, condition)| {
+            let host = match component {
+                Component::Host(host) if !condition.phase.is_admins() => Some(*host),
+                _ => None,
+            };
+            let holds = condition.holds.iter();
+            let waits = holds.filter(|held| held.restart == Some(Restart::Waits));
+            waits.filter_map(move |held| Some((host?, held)))
+        })
     }
 
     /// The restarts that a host's worker is to carry out.
@@ -59,6 +81,7 @@ impl Book {
                 action: DeviceAction::RestartService,
                 since: at,
                 rule: held.rule.clone(),
+                is_thorough: false,
             }),
             _ => None,
         })

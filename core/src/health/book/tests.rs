@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::health::attribution::{Attribution, Blame, Class, Measure, Step, Suspicion};
 use crate::health::component::Actor;
-use crate::health::guard_rails::{GroupKind, Rail};
+use crate::health::guard_rails::GroupKind;
 use crate::health::rules::{Mode, RuleSet};
 use crate::health::{Charge, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Severity};
 use crate::ids::GpuUuid;
@@ -233,8 +233,8 @@ fn a_fault_takes_out_what_is_broken_and_no_more() {
             "g1.0 suspect, held g1.0",
         ),
         (
-            "19: straggler",
-            Site::new().reading("straggler", gpu(1, 0), Degraded, 0),
+            "19: a slow clock",
+            Site::new().reading("clock_low", gpu(1, 0), Degraded, 0),
             "g1.0 suspect, check g1.0",
         ),
         (
@@ -363,6 +363,29 @@ fn services_are_started_again_on_few_hosts_at_a_time() {
     let later = 11 * MINUTE_MS;
     let told = site.reading("fabric_manager", host(30), Severity::Fatal, later);
     assert_eq!(told.matches("restart").count(), 8, "{told}");
+    // Nor for ever, if nothing else happens: time alone goes on with those that wait.
+    let due = site.book.due(TimeMs(later));
+    let given_up = TimeMs(later + 10 * MINUTE_MS);
+    assert_eq!((due.ticks, due.next), (false, Some(given_up)));
+    assert!(site.book.due(given_up).ticks);
+    let told = super::tests::told(&site.book.tick(given_up));
+    assert_eq!(told.matches("restart").count(), 4, "{told}");
+    assert!(!site.book.due(given_up).ticks);
+}
+
+/// Services of a host that an admin holds are not started again meanwhile, and are once the admin's time is over.
+#[test]
+fn services_are_started_again_once_an_admins_time_is_over() {
+    let mut site = Site::new();
+    let block = admin(Event::AdminBlock, "cabling", 0, Some(HOUR_MS));
+    site.book.admin(&host(1), block);
+    let told = site.reading("fabric_manager", host(1), Severity::Fatal, 1);
+    assert_eq!(told, "held h1");
+    assert!(!site.book.due(TimeMs(2)).ticks);
+    site.book.expired(&host(1), TimeMs(HOUR_MS));
+    assert!(site.book.due(TimeMs(HOUR_MS)).ticks);
+    let told = super::tests::told(&site.book.tick(TimeMs(HOUR_MS)));
+    assert_eq!(told, "restart fabric_manager on h1");
 }
 
 /// A component that was repaired as often as the rule says is for a person.
@@ -446,6 +469,27 @@ fn page_faults_of_two_users_block_the_gpu_and_a_buggy_job_none() {
         assert_eq!(site.xid(45, gpu(of, 0), u64::from(of) * MINUTE_MS + 1), "");
     }
     assert_eq!(site.book.conditions().count(), 0);
+    // One job's alone, again and again on one GPU: it is checked when nobody needs it, and never blocked; nor is it suspect any
+    // more once the job has them elsewhere too.
+    let mut site = Site::new();
+    site.job = Some((1, "ann"));
+    assert_eq!(site.xid(31, gpu(1, 0), 0), "");
+    assert_eq!(site.xid(31, gpu(1, 0), HOUR_MS), "g1.0 suspect, check g1.0");
+    site.book.want(&gpu(1, 0), DeviceAction::Check);
+    let due = site.book.due(TimeMs(HOUR_MS));
+    assert_eq!(due.work, [gpu(1, 0)]);
+    assert_eq!(site.xid(31, gpu(2, 0), 2 * HOUR_MS), "g1.0 healthy");
+    assert_eq!(site.book.wanted(&gpu(1, 0)), None);
+    // What has just passed its check is not checked again and again.
+    let mut site = Site::new();
+    site.job = Some((1, "ann"));
+    site.xid(31, gpu(1, 0), 0);
+    site.xid(31, gpu(1, 0), HOUR_MS);
+    let (one, at) = (gpu(1, 0), TimeMs(HOUR_MS + 1));
+    site.book.work(&one, Event::CheckBegan, "gemm", at);
+    site.book.work(&one, Event::CheckPassed, "gemm", at);
+    site.book.tick(at);
+    assert_eq!(site.xid(31, gpu(1, 0), 2 * HOUR_MS), "");
 }
 
 #[test]
@@ -525,6 +569,137 @@ fn what_a_reading_blocked_a_reading_ends() {
         site.reading("nvml_latency", host(5), Severity::Healthy, 1),
         ""
     );
+}
+
+/// What two rules suspect is suspect until neither does, and what is to be done for one is done although the other is over.
+#[test]
+fn what_two_rules_suspect_is_suspect_until_neither_does() {
+    use Severity::{Degraded, Healthy};
+    let mut site = Site::new();
+    let one = || gpu(1, 0);
+    let told = site.reading("hw_slowdown", one(), Degraded, 0);
+    assert_eq!(told, "g1.0 suspect, held g1.0");
+    let told = site.reading("gpu_recovery_peers", one(), Degraded, 1);
+    assert_eq!(told, "held g1.0");
+    assert_eq!(site.reading("hw_slowdown", one(), Healthy, 2), "held g1.0");
+    let accused_by = |site: &Site| {
+        let condition = site.book.condition(&one()).expect("it is known");
+        condition.accusation().map(|it| it.rule.clone())
+    };
+    assert_eq!(accused_by(&site).as_deref(), Some("gpu_recovery_peers"));
+    let told = site.reading("gpu_recovery_peers", one(), Healthy, 3);
+    assert_eq!(told, "g1.0 healthy, held g1.0");
+    // In the other order, and with a check that one of them asks for.
+    site.reading("hw_slowdown", one(), Degraded, 4);
+    let told = site.reading("clock_low", one(), Degraded, 5);
+    assert_eq!(told, "check g1.0");
+    site.book.want(&one(), DeviceAction::Check);
+    assert_eq!(site.reading("hw_slowdown", one(), Healthy, 6), "held g1.0");
+    assert_eq!(site.book.due(TimeMs(6)).work, [one()], "it is still due");
+    assert_eq!(accused_by(&site).as_deref(), Some("clock_low"));
+    // Rules that are replaced suspect nothing any more, and others go on to.
+    let mut site = Site::new();
+    site.reading("hw_slowdown", one(), Degraded, 0);
+    site.reading("gpu_recovery_peers", one(), Degraded, 1);
+    let without = |rules: &RuleSet, id: &str| {
+        let mut rules = rules.clone();
+        rules.rules.retain(|rule| rule.id != id);
+        rules
+    };
+    let fewer = without(&site.rules, "hw_slowdown");
+    let told = |effects: Vec<Effect>| super::tests::told(&effects);
+    assert_eq!(told(site.book.let_go_by(&fewer, TimeMs(2))), "held g1.0");
+    let none = without(&fewer, "gpu_recovery_peers");
+    assert_eq!(
+        told(site.book.let_go_by(&none, TimeMs(3))),
+        "g1.0 healthy, held g1.0"
+    );
+}
+
+/// What a worse finding kept off is not kept off by one that asks for less.
+#[test]
+fn what_is_kept_off_follows_the_finding() {
+    use Severity::{Degraded, Fatal};
+    let mut site = Site::new();
+    let told = site.reading("fds_pids", host(1), Fatal, 0);
+    assert_eq!(told, "h1 suspect, held h1");
+    let told = site.reading("fds_pids", host(1), Degraded, 1);
+    assert_eq!(told, "held h1, alert h1");
+    let condition = site.book.condition(&host(1)).expect("it is known");
+    assert!(condition.held().is_none());
+    assert_eq!(condition.phase, Phase::Suspect);
+}
+
+/// Where many are struck at once, one that was out of use before is not let back in for that.
+#[test]
+fn an_incident_takes_back_no_more_than_what_it_did() {
+    let mut site = Site::new();
+    site.reading("nvlink_down", gpu(10, 0), Severity::Fatal, 0);
+    // Host 10 was blocked an hour before, host 11 drains, host 12 proves itself, host 13 is suspect.
+    site.reading("fs_readonly", host(10), Severity::Fatal, 0);
+    site.reading("driver_lib_mismatch", host(11), Severity::Degraded, 0);
+    site.reading("fs_readonly", host(12), Severity::Fatal, 0);
+    site.book
+        .work(&host(12), Event::CheckBegan, "gemm", TimeMs(1));
+    let passed = TimeMs(15 * MINUTE_MS);
+    site.book
+        .work(&host(12), Event::CheckPassed, "gemm", passed);
+    site.reading("clock_skew", host(13), Severity::Fatal, 0);
+    let phases = |site: &Site| [10, 11, 12, 13].map(|of| site.book.phase(&host(of)));
+    let before = phases(&site);
+    assert_eq!(
+        before,
+        [
+            Phase::Blocked,
+            Phase::Draining,
+            Phase::Probation,
+            Phase::Suspect
+        ]
+    );
+    let strikes = |site: &Site| {
+        [10, 11, 12, 13].map(|of| {
+            let condition = site.book.condition(&host(of)).expect("it is known");
+            condition.strikes.at(TimeMs(HOUR_MS))
+        })
+    };
+    let struck = strikes(&site);
+    let at = 30 * MINUTE_MS;
+    for of in 10..14 {
+        site.reading("kernel_panic", host(of), Severity::Fatal, at);
+        assert_eq!(site.book.phase(&host(of)), Phase::Blocked);
+    }
+    let told = site.reading("kernel_panic", host(14), Severity::Fatal, at);
+    assert_eq!(
+        told,
+        "h11 draining, h12 probation, h13 suspect, incident of 5 rack"
+    );
+    assert_eq!(phases(&site), before);
+    assert_eq!(strikes(&site), struck);
+    for of in 10..14 {
+        let condition = site.book.condition(&host(of)).expect("it is known");
+        assert!(!condition.by_hand, "{of}");
+    }
+    let proving = site.book.condition(&host(12)).expect("it is known");
+    assert_eq!(proving.ready_at, TimeMs(at + HOUR_MS));
+}
+
+/// However much is found meanwhile, what waits for the end of an incident is judged then.
+#[test]
+fn what_waits_for_the_end_of_an_incident_is_not_pushed_out() {
+    let mut site = Site::new();
+    for of in 10..15 {
+        site.reading("fs_readonly", host(of), Severity::Fatal, 0);
+    }
+    let open = site.book.incident(HostId(14), TimeMs(1)).cloned();
+    let open = open.expect("it is one");
+    for at in 0..FINDINGS_KEPT_MAX as u64 + 5 {
+        site.reading("ecc_cor_dram", gpu(1, 0), Severity::Degraded, at);
+    }
+    let waits = site.book.left_by(&site.rules, &open);
+    assert_eq!(waits.len(), 5);
+    site.book.tick(open.until);
+    site.reading("ecc_cor_dram", gpu(1, 0), Severity::Degraded, open.until.0);
+    assert_eq!(site.book.findings().count(), FINDINGS_KEPT_MAX);
 }
 
 #[test]
@@ -726,7 +901,7 @@ fn a_bad_soft_rule_blocks_a_twentieth_and_alerts() {
     for of in 0..60 {
         for index in 0..8 {
             let at = u64::from(of) * 90 * SECOND_MS / 8;
-            let found = site.reading("straggler", gpu(of, index), Severity::Fatal, at);
+            let found = site.reading("xid31_same_gpu", gpu(of, index), Severity::Fatal, at);
             site.view.gpus_blocked_soft += u32::from(found.contains("blocked"));
             railed += u32::from(found.contains("breaker on"));
         }
@@ -748,13 +923,9 @@ fn a_bad_soft_rule_blocks_a_twentieth_and_alerts() {
 #[test]
 fn an_admins_word_stands_above_everything() {
     let mut site = Site::new();
-    let view = site.view;
     site.xid(48, gpu(1, 0), 0);
     let unblock = admin(Event::AdminUnblock, "it is fine", 1_000, None);
-    let effects = site
-        .book
-        .admin(&gpu(1, 0), unblock, false, &view)
-        .expect("it may");
+    let effects = site.book.admin(&gpu(1, 0), unblock);
     assert_eq!(told(&effects), "g1.0 healthy");
     let muted = site.xid(95, gpu(1, 0), HOUR_MS);
     assert!(
@@ -763,36 +934,12 @@ fn an_admins_word_stands_above_everything() {
     );
     // Blocked by a person, found ill meanwhile, given back by time: blocked for what was found.
     let block = admin(Event::AdminBlock, "cabling", 0, Some(HOUR_MS));
-    site.book
-        .admin(&gpu(2, 0), block, false, &view)
-        .expect("it may");
+    site.book.admin(&gpu(2, 0), block);
     assert_eq!(site.xid(48, gpu(2, 0), MINUTE_MS), "reset g2.0");
     let again = site.xid(48, gpu(2, 0), 2 * MINUTE_MS);
     assert_eq!(again, "", "nothing is asked of the rails again");
     let over = site.book.expired(&gpu(2, 0), TimeMs(HOUR_MS));
     assert_eq!(told(&over), "g2.0 blocked(auto)");
-    // The last host of a pool must be forced.
-    let last = PoolView {
-        hosts: 1,
-        hosts_in_service: 1,
-        gpus: 8,
-        ..PoolView::default()
-    };
-    let block = admin(Event::AdminBlock, "move", 0, None);
-    let refused = site
-        .book
-        .admin(&host(9), block.clone(), false, &last)
-        .expect_err("the last");
-    assert_eq!(refused.rail, Rail::LastHost);
-    assert_eq!(
-        told(
-            &site
-                .book
-                .admin(&host(9), block, true, &last)
-                .expect("forced")
-        ),
-        "h9 blocked(admin)"
-    );
 }
 
 #[test]
@@ -971,7 +1118,8 @@ fn an_attributed_end_blocks_for_a_check_within_its_budgets() {
         });
         blocked += u32::from(effects == format!("g{job}.0 blocked(auto), check g{job}.0"));
         if job > 3 {
-            assert_eq!(effects, format!("tenant on g{job}.0, g{job}.0 suspect"));
+            let expected = format!("tenant on g{job}.0, g{job}.0 suspect, check g{job}.0");
+            assert_eq!(effects, expected);
         }
     }
     assert_eq!(blocked, 3);
@@ -1021,14 +1169,55 @@ fn a_lemon_is_drained_for_a_check() {
         .map(|(host, _)| host)
         .collect();
     assert_eq!(lemons, [HostId(7)]);
+    let before = site.book.clone();
     let effects = site.with_place(7, |book, rules, place| {
         told(&book.drain_lemon(rules, HostId(7), (place, &Excludes::new()), now))
     });
     assert_eq!(effects, "h7 draining, check h7");
+    // Where the rails refuse it, it stays one: it is wanted again an hour later.
+    let book = std::mem::replace(&mut site.book, before);
+    site.view.hosts_in_service = 1;
+    let drain = |site: &mut Site, now| {
+        site.with_place(7, |book, rules, place| {
+            told(&book.drain_lemon(rules, HostId(7), (place, &Excludes::new()), now))
+        })
+    };
+    assert_eq!(drain(&mut site, now), "last_host on h7, h7 suspect");
+    assert_eq!(site.book.lemons(now, &Excludes::new()).len(), 1);
+    assert!(site.book.is_refused_lemon(HostId(7), now));
+    let later = now.after(HOUR_MS);
+    assert!(!site.book.is_refused_lemon(HostId(7), later));
+    drain(&mut site, later);
+    assert!(site.book.is_refused_lemon(HostId(7), later));
+    site.view.hosts_in_service = 100;
+    let last = later.after(HOUR_MS);
+    assert_eq!(drain(&mut site, last), "h7 draining, check h7");
+    assert!(site.book.lemons(last, &Excludes::new()).is_empty());
+    site.book = book;
     let effects = site.with_place(8, |book, rules, place| {
         told(&book.drain_lemon(rules, HostId(8), (place, &Excludes::new()), now))
     });
     assert_eq!(effects, "");
+}
+
+/// From the third strike on a check is thorough, and that of a lemon.
+#[test]
+fn what_fails_again_and_again_is_checked_thoroughly() {
+    let mut site = Site::new();
+    let one = gpu(1, 0);
+    let mut thorough = Vec::new();
+    for strike in 0..3 {
+        let at = TimeMs(strike * 3 * DAY_MS);
+        site.reading("nvlink_down", one.clone(), Severity::Fatal, at.0);
+        site.book.work(&one, Event::CheckBegan, "gemm", at);
+        let mut orders = site.book.orders(HostId(1), [GpuUuid(8)].into_iter());
+        thorough.push(orders.next().map(|order| order.is_thorough));
+        drop(orders);
+        let later = at.after(2 * DAY_MS);
+        site.book.work(&one, Event::CheckPassed, "gemm", later);
+        site.book.tick(later.after(DAY_MS));
+    }
+    assert_eq!(thorough, [Some(false), Some(false), Some(true)]);
 }
 
 #[test]

@@ -2,14 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ended::LEMON;
 use super::{Book, Effect};
 use crate::health::Component;
-use crate::health::component::{Event, Phase};
+use crate::health::component::{Condition, Event, Phase};
 use crate::health::flaps::Flaps;
 use crate::health::rules::DeviceAction;
 use crate::health::words::words;
 use crate::ids::{GpuUuid, HostId};
 use crate::time::TimeMs;
+
+/// Strikes from which on a check is thorough; from the next one on only a person gives the component back.
+const THOROUGH_STRIKES: u32 = 3;
 
 /// A repair or a check that a worker is to carry out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +27,9 @@ pub struct Order {
     /// The rule whose services are to be started again; empty for anything else.
     #[serde(default)]
     pub rule: String,
+    /// Whether a check is to take as long as it needs: of what fails again and again a quick one has said enough.
+    #[serde(default)]
+    pub is_thorough: bool,
 }
 
 words! {
@@ -120,6 +127,7 @@ impl Book {
                     component,
                     action,
                     rule: String::new(),
+                    is_thorough: action == DeviceAction::Check && is_repeated(condition),
                 })
             })
             .chain(self.restarts(host))
@@ -148,7 +156,8 @@ impl Book {
         for until in self.incidents.ends() {
             due.tick_at(until, now);
         }
-        for at in self.rails.breakers_due() {
+        let restart = self.restart_due(now);
+        for at in self.rails.breakers_due().chain(restart) {
             due.tick_at(at, now);
         }
         due
@@ -248,6 +257,12 @@ impl Book {
         let wanted = self.wanted.get(component);
         wanted.is_some_and(|action| is_repair(*action))
     }
+}
+
+/// Whether a component failed so often that a quick check says little: at its third strike, and of a lemon.
+fn is_repeated(condition: &Condition) -> bool {
+    let is_lemon = condition.accusation().is_some_and(|it| it.rule == LEMON);
+    is_lemon || condition.strikes_at(condition.since) >= THOROUGH_STRIKES
 }
 
 /// How far a repair reaches; what is none reaches nowhere.

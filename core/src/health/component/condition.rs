@@ -6,21 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use super::strikes::MANUAL_STRIKES;
 use super::transitions::next;
-use super::{Actor, Change, Event, Patience, Phase, Strikes};
-use crate::health::{DAY_MS, Hold, MINUTE_MS};
+use super::{Actor, Change, Event, Patience, Phase, Strikes, Suspected};
+use crate::health::{DAY_MS, Hold};
 use crate::time::TimeMs;
 
 /// Changes that a component remembers, newest last.
 pub(super) const HISTORY_MAX: usize = 32;
-/// Rules that may keep something off one component; a further one does not.
+/// Rules that may keep something off one component, and as many that may suspect it; a further one does not.
 pub(super) const HOLDS_MAX: usize = 16;
 /// Rules that one component may have muted.
 pub(super) const MUTES_MAX: usize = 16;
 /// How long an admin's unblock silences the rule that blocked: 24 h.
 const MUTE_MS: u64 = DAY_MS;
-
-/// How long after a block an incident may take it back: the span in which hosts go together.
-const FORGIVEN_MS: u64 = MINUTE_MS;
 
 /// A rule that an admin overruled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,6 +123,9 @@ pub struct Condition {
     /// What rules keep off it, also while it accepts work otherwise.
     #[serde(default)]
     pub holds: Vec<Held>,
+    /// Rules that suspect it, or did when another one struck it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suspected: Vec<Suspected>,
 }
 
 impl Condition {
@@ -143,6 +143,7 @@ impl Condition {
             mutes: Vec::new(),
             history: VecDeque::new(),
             holds: Vec::new(),
+            suspected: Vec::new(),
         }
     }
 
@@ -161,6 +162,7 @@ impl Condition {
         }
         if let Some(known) = self.holds.iter_mut().find(|it| it.rule == held.rule) {
             known.restart = known.restart.or(held.restart);
+            known.evidence = held.evidence;
             return std::mem::replace(&mut known.what, held.what) != held.what;
         }
         let has_room = self.holds.len() < HOLDS_MAX;
@@ -213,6 +215,9 @@ impl Condition {
         }
         if self.phase.is_admins() && event.is_accusation() {
             return Ok(self.keep_for_later(change));
+        }
+        if event == Event::Suspect && matches!(self.phase, Phase::Healthy | Phase::Suspect) {
+            self.suspect(&change);
         }
         if self.is_known(event) {
             return Ok(Outcome::Known);
@@ -374,53 +379,15 @@ impl Condition {
         if to.accepts_work() || to.is_admins() {
             self.by_hand = false;
         }
+        // What is struck may be forgiven, and is suspect again.
+        if !matches!(to, Phase::Suspect | Phase::Draining | Phase::Blocked) {
+            self.suspected.clear();
+        }
         self.phase = to;
         self.since = at;
     }
 
-    /// Takes back what a rule did to it a moment ago: many were struck at once, so it was not its own fault. Whether it
-    /// was struck.
-    pub fn forgive(&mut self, rule: &str, now: TimeMs) -> bool {
-        let is_its = |cause: &Change| cause.rule == rule && now.since(cause.at) <= FORGIVEN_MS;
-        self.pending.take_if(|pending| is_its(pending));
-        let is_struck = matches!(self.phase, Phase::Blocked | Phase::Draining);
-        if !is_struck || !self.cause().is_some_and(is_its) {
-            return false;
-        }
-        if self.phase == Phase::Blocked && self.cause().is_some_and(|cause| cause.is_strike) {
-            self.strikes.take_back();
-        }
-        self.history.pop_back();
-        self.phase = Phase::Healthy;
-        self.since = now;
-        true
-    }
-
-    /// It was struck a moment ago, and many with it: it stays out of use until it has proved itself, but that is no strike.
-    /// Whether it was one.
-    pub fn excuse(&mut self, now: TimeMs, patience: Patience) -> bool {
-        let is_struck = |change: &Change| change.event.is_fault() && change.is_strike;
-        let newest = self.history.iter().rposition(|it| it.event.is_fault());
-        let newest = newest.filter(|at| {
-            let fault = &self.history[*at];
-            is_struck(fault) && now.since(fault.at) <= FORGIVEN_MS
-        });
-        let Some(at) = newest.filter(|_| !self.phase.accepts_work()) else {
-            return false;
-        };
-        // What failed in probation was struck twice.
-        let was_proving = at > 0 && self.history[at - 1].event == Event::CheckPassed;
-        self.history[at].is_strike = false;
-        if self.phase != Phase::Draining {
-            let count = if was_proving { 2 } else { 1 };
-            (0..count).for_each(|_| self.strikes.take_back());
-            let wait_ms = patience.wait_ms(self.strikes_at(now));
-            self.ready_at = self.ready_at.min(self.history[at].at.after(wait_ms));
-        }
-        true
-    }
-
-    fn remember(&mut self, change: Change) {
+    pub(super) fn remember(&mut self, change: Change) {
         if self.history.len() >= HISTORY_MAX {
             self.history.pop_front();
         }

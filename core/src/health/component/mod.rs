@@ -4,9 +4,11 @@
 //! evidence and when.
 
 mod condition;
+mod excuse;
 mod ladder;
 mod pending;
 mod strikes;
+mod suspected;
 mod transitions;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +19,7 @@ use crate::time::TimeMs;
 pub use self::condition::{Condition, Held, Mute, Outcome, Refusal, Restart};
 pub use self::ladder::Repairs;
 pub use self::strikes::{Patience, Strikes};
+pub use self::suspected::Suspected;
 pub use self::transitions::{TRANSITIONS, next};
 
 words! {

@@ -92,6 +92,8 @@ pub struct XidOutcome {
     pub is_new: bool,
     /// Whether its job had it on several GPUs: it is the job's own, and its GPUs are as if it had not been.
     pub is_jobs_own: bool,
+    /// The GPUs of which that was taken back.
+    pub taken_back: Vec<GpuUuid>,
     /// What follows from repetition.
     pub escalations: Vec<Escalation>,
 }
@@ -142,7 +144,7 @@ impl Xids {
             ..XidOutcome::default()
         };
         if may_be_jobs_own(policy) && self.is_wide(seen) {
-            self.take_back(seen);
+            outcome.taken_back = self.take_back(seen);
             outcome.is_jobs_own = true;
             return outcome;
         }
@@ -187,12 +189,16 @@ impl Xids {
         spread.is_wide
     }
 
-    /// Forgets a job's occurrences of a code on all GPUs.
-    fn take_back(&mut self, seen: &XidSeen) {
+    /// Forgets a job's occurrences of a code on all GPUs: which had some.
+    fn take_back(&mut self, seen: &XidSeen) -> Vec<GpuUuid> {
         let is_its = |it: &Occurrence| it.code == seen.code && it.job == seen.job;
-        for gpu in self.gpus.values_mut() {
+        let mut had_some = Vec::new();
+        for (uuid, gpu) in &mut self.gpus {
+            let before = gpu.occurrences.len();
             gpu.occurrences.retain(|it| !is_its(it));
+            had_some.extend((gpu.occurrences.len() < before).then_some(*uuid));
         }
+        had_some
     }
 
     fn make_room(&mut self, gpu: GpuUuid) {
@@ -291,8 +297,8 @@ impl GpuXids {
             then: repeat.then,
             blocks,
             evidence: format!(
-                "XID {} in {} bursts of {} jobs of {} users within {hours} h",
-                policy.code,
+                "{}{} bursts of {} jobs of {} users within {hours} h",
+                repeated_words(policy.code),
                 found.len(),
                 jobs.len(),
                 users.len()
@@ -314,6 +320,12 @@ impl GpuXids {
             evidence: format!("{} bursts of fatal XIDs within 24 h", bursts.len()),
         })
     }
+}
+
+/// How the evidence of a repetition begins.
+#[must_use]
+pub fn repeated_words(code: u32) -> String {
+    format!("XID {code} in ")
 }
 
 /// Whether repetitions are of as many jobs and users as a policy asks for.

@@ -126,8 +126,8 @@ impl Rails {
     ///
     /// # Errors
     /// The rail that refuses.
-    pub fn admit_admin(hosts: u32, is_forced: bool, view: &PoolView) -> Result<(), Refused> {
-        if is_forced || hosts < view.hosts_in_service || view.hosts_in_service == 0 {
+    pub fn admit_admin(hosts: u32, view: &PoolView) -> Result<(), Refused> {
+        if hosts < view.hosts_in_service || view.hosts_in_service == 0 {
             return Ok(());
         }
         refuse(Rail::LastHost, hosts, view.hosts_in_service - 1)
@@ -221,14 +221,11 @@ impl Rails {
         Ok(())
     }
 
-    /// Whether one attempt, job or tenant wants too much.
+    /// Whether one job or tenant wants too much.
     fn judge_causer(&self, proposal: &Proposal<'_>) -> Result<(), Refused> {
         let Some(job) = proposal.job else {
             return Ok(());
         };
-        if proposal.attempt_has_blocked {
-            return refuse(Rail::Attempt, 2u32, 1);
-        }
         let users_min = self.limits.users_min;
         if proposal.users < users_min {
             return refuse(Rail::Users, proposal.users, users_min);

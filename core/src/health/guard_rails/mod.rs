@@ -29,8 +29,6 @@ words! {
         Breaker = "breaker",
         /// So much of the pool is broken that a person must look before anything is killed or repaired.
         Hard = "hard_blocks",
-        /// One failed attempt has blocked a host already.
-        Attempt = "attempt",
         /// One job has caused as many soft blocks as it may.
         Job = "job",
         /// One tenant has.
@@ -69,8 +67,6 @@ pub struct Proposal<'a> {
     pub tenant: Option<&'a str>,
     /// Users whose failures speak for it.
     pub users: u32,
-    /// Whether the same failed attempt has blocked a host already.
-    pub attempt_has_blocked: bool,
     /// When.
     pub at: TimeMs,
 }
@@ -124,7 +120,7 @@ const fn way_out(rail: Rail) -> &'static str {
             "look at the rule that blocks so much, then reset the breaker or block by hand"
         }
         Rail::Hard => "look at what the faults have in common, then drain or repair by hand",
-        Rail::Attempt | Rail::Job | Rail::Tenant | Rail::Users => {
+        Rail::Job | Rail::Tenant | Rail::Users => {
             "it is blocked once failures of others speak for it, or by hand"
         }
         Rail::LastHost => "give the pool another host, or force it",

@@ -30,7 +30,6 @@ fn soft(host: u32, gpus: u32, at: u64) -> Proposal<'static> {
         job: None,
         tenant: None,
         users: 2,
-        attempt_has_blocked: false,
         at: TimeMs(at),
     }
 }
@@ -149,14 +148,11 @@ fn a_small_pool_may_lose_two_hosts_but_not_its_last() {
         Some(Rail::LastHost)
     );
     assert_eq!(
-        Rails::admit_admin(1, false, &view)
-            .expect_err("the last")
-            .rail,
+        Rails::admit_admin(1, &view).expect_err("the last").rail,
         Rail::LastHost
     );
-    assert_eq!(Rails::admit_admin(1, true, &view), Ok(()));
     view.hosts_in_service = 2;
-    assert_eq!(Rails::admit_admin(1, false, &view), Ok(()));
+    assert_eq!(Rails::admit_admin(1, &view), Ok(()));
 }
 
 #[test]
@@ -200,7 +196,7 @@ fn a_storm_of_buggy_jobs_blocks_three_times_at_most() {
 }
 
 #[test]
-fn one_job_one_attempt_and_one_user_have_their_limits() {
+fn one_job_and_one_user_have_their_limits() {
     let mut rails = Rails::default();
     let of = |job: u64, tenant: &'static str| Proposal {
         job: Some(JobId(job)),
@@ -211,11 +207,6 @@ fn one_job_one_attempt_and_one_user_have_their_limits() {
         assert_eq!(rails.admit(&of(1, "ann"), &POOL), Verdict::Allowed);
     }
     assert_eq!(rail(rails.admit(&of(1, "ann"), &POOL)), Some(Rail::Job));
-    let again = Proposal {
-        attempt_has_blocked: true,
-        ..of(2, "bob")
-    };
-    assert_eq!(rail(rails.admit(&again, &POOL)), Some(Rail::Attempt));
     let alone = Proposal {
         users: 1,
         ..of(2, "bob")

@@ -60,7 +60,13 @@ fn every_rule_of_the_facts_is_shipped_with_its_block_and_its_origin() {
         return;
     };
     assert_eq!(facts.len(), 89);
+    // All members of a gang tell the same step, however slow one is; and whether GPUs may be idle under a task, only its job knows.
+    let unfed = ["straggler", "util_zero"];
+    assert!(unfed.iter().all(|id| set.rule(id).is_none()));
     for (id, fact) in &facts {
+        if unfed.contains(&id.as_str()) {
+            continue;
+        }
         let rule = set.rule(id).unwrap_or_else(|| panic!("no rule {id}"));
         assert_eq!(rule.component.word(), fact["scope"], "{id}");
         assert_eq!(rule.origin.word(), fact["origin"], "{id}");

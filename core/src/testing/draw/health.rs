@@ -32,7 +32,7 @@ const GPU_RULES: [&str; 8] = [
     "foreign_proc",
     "hw_slowdown",
     "power_unreadable",
-    "straggler",
+    "clock_low",
 ];
 
 impl Draw<'_> {

@@ -1,6 +1,7 @@
 //! Draws of what jobs say about their own lives.
 
-use crate::command::{Command, JobDefaults};
+use crate::command::{Command, JobDefaults, ReplicaRecord};
+use crate::ids::ReplicaId;
 use crate::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
     StopWarning, SuspendMode,
@@ -81,6 +82,21 @@ impl Draw<'_> {
                 bad_checkpoints_max: 1 + self.small(3),
                 restore_window_ms: 60_000,
             },
+        }
+    }
+
+    /// A membership that a leader may find; mostly one replica more or less than before.
+    pub(super) fn replicas(&mut self) -> Command {
+        let first = 1 + self.below(4);
+        let count = 1 + self.below(4);
+        let replica = |draw: &mut Self, id: u64| ReplicaRecord {
+            id: ReplicaId(id),
+            address: format!("replica-{id}:7400"),
+            votes: !draw.once_in(3),
+        };
+        Command::RecordReplicas {
+            leader: self.leader(),
+            replicas: (first..first + count).map(|id| replica(self, id)).collect(),
         }
     }
 

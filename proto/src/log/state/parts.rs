@@ -10,8 +10,8 @@ use muster_core::ids::{
     HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, RequestId, Revision,
 };
 use muster_core::state::{
-    Answer, EventLog, HealthRules, Job, Leadership, Losses, Reliability, State, StateParts,
-    StoredAnswer, Unit,
+    Answer, EventLog, HealthRules, Job, Leadership, Losses, Reliability, Replicas, State,
+    StateParts, StoredAnswer, Unit,
 };
 use muster_core::time::TimeMs;
 
@@ -23,7 +23,7 @@ use crate::convert::packed::{pack_request, unpack_request};
 use crate::convert::{InvalidField, required};
 use crate::log::error::Field;
 use crate::log::v1::state_record::Kind;
-use crate::log::{defaults, v1};
+use crate::log::{defaults, replicas, v1};
 
 /// Collects records into the parts of a state.
 pub(super) struct Builder {
@@ -56,6 +56,10 @@ impl Builder {
                 failures: head.failures,
             },
             ledger: ledger_from_wire(head.ledger),
+            replicas: Arc::new(Replicas {
+                present: replicas::from_wire(head.replicas.clone()),
+                highest: ReplicaId(head.replica_id_highest),
+            }),
             ..StateParts::default()
         };
         Self {

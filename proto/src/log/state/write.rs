@@ -12,7 +12,7 @@ use super::parts::{answer_to_wire, event_to_wire, mark_to_wire, part_to_wire};
 use super::{MAGIC, RECORD_BYTES_MAX, TASKS_PER_RECORD_MAX, host, job, queue};
 use crate::convert::ledger::ledger_to_wire;
 use crate::log::v1::state_record::Kind;
-use crate::log::{claim, defaults, v1};
+use crate::log::{claim, defaults, replicas, v1};
 
 /// Writes a whole state; equal states give equal bytes.
 ///
@@ -37,6 +37,8 @@ pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
         host_ms: state.reliability.host_ms,
         failures: state.reliability.failures,
         ledger: ledger_to_wire(&state.ledger),
+        replicas: replicas::to_wire(&state.replicas.present),
+        replica_id_highest: state.replicas.highest.get(),
     }))?;
     if *state.configured_topology != Topology::default() {
         let topology = state.configured_topology.as_ref();

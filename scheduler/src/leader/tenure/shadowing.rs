@@ -1,12 +1,13 @@
 //! What the other replicas remember of the workers' beats, and which commands they read.
 
-use muster_core::ids::ReplicaId;
+use muster_core::reactor::Contact;
 use muster_core::state::State;
 use muster_proto::log::command_format_shown;
 
 use crate::leader::session::ToWorker;
 use crate::leader::shadow_rounds::WaitingBeat;
 use crate::leader::tenure::Tenure;
+use crate::leader::voter_sets::VoterSets;
 use crate::leader::{Clock, PeerLinks, telemetry};
 
 impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
@@ -20,10 +21,8 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
     pub(super) fn learn_level(&mut self) {
         let status = self.parts.handle.status();
         let own = self.parts.settings.replica;
-        let voters = status.voters.iter().map(|voter| ReplicaId(voter.id));
-        let common = self
-            .rounds
-            .common_format(voters.filter(|voter| *voter != own));
+        let voters = VoterSets::of(&status);
+        let common = self.rounds.common_format(voters.others(own));
         let level = self.parts.shadows.lock().raise_command_format(common);
         self.rounds.set_level(level);
     }
@@ -31,29 +30,35 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
     /// Begins a shadow round if one is due.
     pub(super) fn tell_shadows(&mut self) {
         let now = self.parts.clock.monotonic();
-        let Some(push) = self.rounds.begin(now) else {
+        let reactor = &self.reactor;
+        // Of a host of which nothing is known, a later leader takes the beginning of its memory.
+        let known = || {
+            let contacts = reactor.contacts();
+            let youngest = |contact: &Contact| contact.heard_at.max(contact.leased_at);
+            contacts
+                .map(|(host, contact)| (host, youngest(contact)))
+                .collect()
+        };
+        let Some(push) = self.rounds.begin(now, known) else {
             return;
         };
         let status = self.parts.handle.status();
         let stored = self.parts.shadows.lock().push(now, status.term, &push);
         match stored {
-            Ok(()) => self.rounds.stored_here(),
+            Ok(()) => self.rounds.stored_by(self.parts.settings.replica),
             Err(error) => tracing::info!(%error, "this leadership's shadows are refused here"),
         }
-        let others = status.voters.iter().map(|voter| ReplicaId(voter.id));
+        let asked = self.rounds.sets(VoterSets::of(&status));
         let own = self.parts.settings.replica;
-        self.rounds.push(
-            &self.parts.peers,
-            others.filter(|replica| *replica != own),
-            &push,
-        );
+        self.rounds
+            .push(&self.parts.peers, asked.others(own), &push);
         self.acknowledge();
     }
 
     /// Acknowledges the beats that a majority remembers, if this replica still leads in its term.
     pub(super) fn acknowledge(&mut self) {
         let status = self.parts.handle.status();
-        let beats = self.rounds.complete(status.voters.len());
+        let beats = self.rounds.complete(VoterSets::of(&status));
         if status.term != self.fence.term || !self.leadership.borrow().is_self {
             return;
         }

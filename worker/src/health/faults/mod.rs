@@ -1,7 +1,7 @@
 //! The catalogue of faults, played: what a worker sees goes through its judge, the replicated state, the leader's timers and
 //! the planner, in virtual time; what follows is written behind each injection, with the time that it took.
 //!
-//! One script a group of faults (`testscripts/faults`); `within` and `never` hold it to its limit, also when the output is
+//! One script a group of faults (`testscripts/faults`); `within`, `never` and `at_most` hold it to its limit, also when the output is
 //! written anew.
 
 mod show;
@@ -147,6 +147,11 @@ enum Command {
     Never {
         text: String,
     },
+    /// No more than so often has something with this in its line happened since the last injection.
+    AtMost {
+        times: usize,
+        text: String,
+    },
 }
 
 struct Faults(World);
@@ -158,7 +163,11 @@ impl goldenscript::Runner for Faults {
         let world = &mut self.0;
         let is_question = matches!(
             command,
-            Command::Health | Command::Within { .. } | Command::Never { .. } | Command::Wait { .. }
+            Command::Health
+                | Command::Within { .. }
+                | Command::Never { .. }
+                | Command::AtMost { .. }
+                | Command::Wait { .. }
         );
         if !is_question {
             world.inject();
@@ -247,7 +256,8 @@ impl goldenscript::Runner for Faults {
             Command::Lead => world.lead_anew(),
             Command::Health => return Ok(world.health()),
             Command::Within { span, text } => world.require_within(milliseconds(span)?, text)?,
-            Command::Never { text } => world.require_never(text)?,
+            Command::Never { text } => world.require_at_most(0, text)?,
+            Command::AtMost { times, text } => world.require_at_most(*times, text)?,
         }
         world.settle();
         Ok(world.take_lines())

@@ -166,9 +166,10 @@ impl World {
         }
     }
 
-    pub(super) fn require_never(&self, part: &str) -> Result<()> {
-        match self.happened.iter().find(|(_, line)| line.contains(part)) {
-            Some((_, line)) => Err(line.clone().into()),
+    pub(super) fn require_at_most(&self, times: usize, part: &str) -> Result<()> {
+        let mut found = self.happened.iter().filter(|(_, line)| line.contains(part));
+        match found.nth(times) {
+            Some((_, line)) => Err(format!("more than {times} times: {line}").into()),
             None => Ok(()),
         }
     }

@@ -17,7 +17,7 @@ use muster_core::health::evaluate::{Coalescer, Readings};
 use muster_core::health::kernel_log::{BusMap, Xid};
 use muster_core::health::outbox::FINDINGS_WAITING_MAX;
 use muster_core::health::rules::{Clears, Codes, RuleSet};
-use muster_core::health::{Component, Finding, Severity, raw_evidence};
+use muster_core::health::{Component, Finding, Severity, raw_evidence, with_detail};
 use muster_core::ids::{GpuUuid, Revision};
 use muster_core::time::{MonotonicMs, TimeMs};
 use muster_supervisor::clock::wall_clock;
@@ -212,7 +212,7 @@ impl Judge {
             self.signal_over(gpu, signal);
         }
         if let Some((word, detail)) = word {
-            let evidence = format!("{word}: {detail}");
+            let evidence = with_detail(word, detail);
             match (signals::xid(word), signals::find(word)) {
                 (Some(code), _) => self.xid(
                     gpu,

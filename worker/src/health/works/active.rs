@@ -11,7 +11,7 @@ use muster_core::health::Component;
 use muster_core::health::checks::{self, CheckEnd, Dialect};
 use muster_core::health::rules::{Condition, Hold, Mode, RuleSet};
 
-use super::{ACTIVE_CHECK, Outcome, Works};
+use super::{ACTIVE_CHECK, Course, Outcome, Works};
 use crate::health::program::{Ran, run};
 use crate::health::{HealthConfig, Sample, Seen};
 use crate::limits::{HEALTH_ACTIVE_CHECK_MAX, HEALTH_ACTIVE_CHECK_RUNS_MAX};
@@ -37,6 +37,11 @@ const PEERS_DIRECT: &str = "peers_direct";
 const PEERS_INDIRECT: &str = "peers_indirect";
 /// What stands in the command for the other GPUs that are checked together with one.
 const PEERS: &str = "{peers}";
+/// What stands in it for how many seconds it may measure.
+const SECONDS: &str = "{seconds}";
+/// So many as a rule, and of what fails again and again.
+const SECONDS_QUICK: &str = "10";
+const SECONDS_THOROUGH: &str = "60";
 /// The program that ships.
 const SHIPPED: &str = "muster-gpu-check";
 /// How it says that it could not check at all: no library for products, say.
@@ -70,7 +75,7 @@ impl Checker {
             return Self::default();
         }
         let program = shipped.display().to_string();
-        let words = [&program, "{uuid}", "--peers", PEERS];
+        let words = [&program, "{uuid}", "--peers", PEERS, "--seconds", SECONDS];
         Self {
             command: words.map(str::to_owned).to_vec(),
             is_named: false,
@@ -108,14 +113,15 @@ impl Works {
         &self,
         gpu: &GpuDescription,
         together: &[&GpuDescription],
+        course: Course,
     ) -> Option<Outcome> {
-        let mut measured = self.measure(gpu, together).await?;
+        let mut measured = self.measure(gpu, together, course).await?;
         for run in 1..HEALTH_ACTIVE_CHECK_RUNS_MAX {
             let is_open = measured.low.as_ref().is_some_and(|low| low.times > run);
             if !measured.outcome.0 || !is_open {
                 break;
             }
-            measured = self.measure(gpu, together).await?;
+            measured = self.measure(gpu, together, course).await?;
         }
         let fails = measured.low.filter(|low| low.is_fatal);
         let (passed, evidence) = measured.outcome;
@@ -140,14 +146,22 @@ impl Works {
         &self,
         gpu: &GpuDescription,
         together: &[&GpuDescription],
+        course: Course,
     ) -> Option<Measured> {
         let checker = &self.0.checker;
         let command = self.of_gpu(&checker.command, gpu);
         let peers = { together.iter() }.filter(|peer| peer.uuid != gpu.uuid);
         let peers: Vec<String> = peers.map(|peer| peer.uuid.to_string()).collect();
-        let command: Vec<String> = { command.iter() }
-            .map(|word| word.replace(PEERS, &peers.join(",")))
-            .collect();
+        let seconds = if course.is_thorough {
+            SECONDS_THOROUGH
+        } else {
+            SECONDS_QUICK
+        };
+        let fill = |word: &String| {
+            let word = word.replace(PEERS, &peers.join(","));
+            word.replace(SECONDS, seconds)
+        };
+        let command: Vec<String> = command.iter().map(fill).collect();
         let program = command.first()?.clone();
         let ran = run(&command, HEALTH_ACTIVE_CHECK_MAX).await;
         if !checker.is_named && ran.end == CheckEnd::Exited(NOT_CHECKED) {

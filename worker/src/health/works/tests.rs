@@ -20,6 +20,7 @@ struct Rig {
     against: Against,
     config: HealthConfig,
     home: tempfile::TempDir,
+    is_thorough: bool,
 }
 
 impl Rig {
@@ -42,6 +43,7 @@ impl Rig {
             against: Against::default(),
             config: HealthConfig::default(),
             home: tempfile::tempdir().unwrap(),
+            is_thorough: false,
         }
     }
 
@@ -97,6 +99,7 @@ impl Rig {
             action,
             since: TimeMs(7),
             rule: "fabric_manager".to_owned(),
+            is_thorough: self.is_thorough,
         };
         works.carry_out(order.clone()).await;
         let Some(Incoming::HealthWorkDone(done)) = incoming.recv().await else {
@@ -105,6 +108,28 @@ impl Rig {
         assert_eq!(done.order, order);
         let told = std::iter::from_fn(|| told.try_recv().ok()).collect();
         ((done.passed, done.evidence), told)
+    }
+}
+
+/// What fails again and again is checked for as long as it takes.
+#[tokio::test]
+async fn a_thorough_check_measures_for_longer_and_diagnoses_more() {
+    let mut rig = Rig::new();
+    rig.config.active_check = command("echo measured for {seconds} s");
+    let first = Component::Gpu(rig.gpus[0].uuid);
+    for (is_thorough, seconds, level, limit_s) in [(false, 10, "2", 600), (true, 60, "3", 2_400)] {
+        rig.is_thorough = is_thorough;
+        let (passed, evidence) = rig.order(true, first.clone(), DeviceAction::Check).await;
+        let told = format!("measured for {seconds} s");
+        assert!(passed && evidence.contains(&told), "{evidence}");
+        let course = Course {
+            began: MonotonicMs(0),
+            is_thorough,
+        };
+        let gpus: Vec<&GpuDescription> = rig.gpus.iter().collect();
+        let (command, limit) = diagnostics(&gpus, course);
+        assert_eq!(command.join(" "), format!("dcgmi diag -r {level} -i 0,1"));
+        assert_eq!(limit, Duration::from_secs(limit_s));
     }
 }
 

@@ -196,6 +196,7 @@ impl Inner {
                     host_id: HOST.get(),
                     leadership_epoch: self.epoch,
                     timings: Some(self.timings.into()),
+                    replica_addresses: Vec::new(),
                 }));
                 self.send_desired();
             }

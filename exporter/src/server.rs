@@ -24,19 +24,19 @@ const HEADERS_TIMEOUT: Duration = Duration::from_secs(5);
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Renders the page.
-type Render = Arc<dyn Fn() -> String + Send + Sync>;
+pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Serves `/metrics` until it is stopped.
-pub(crate) struct MetricsServer {
+pub struct MetricsServer {
     /// Where it is asked.
-    pub(crate) listener: TcpListener,
+    pub listener: TcpListener,
     /// What it answers.
-    pub(crate) render: Render,
+    pub render: Render,
 }
 
 impl MetricsServer {
     /// Serves until `stop`.
-    pub(crate) async fn run(self, stop: CancellationToken) {
+    pub async fn run(self, stop: CancellationToken) {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let accepted = tokio::select! {

@@ -1,0 +1,218 @@
+//! I10: a watcher is told every event once, in order, whichever replica tells it, or that some are gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::event::Event;
+use muster_core::ids::Revision;
+
+/// What watchers were told, held against what happened.
+#[derive(Clone, Debug, Default)]
+pub struct Watching {
+    /// The events of every revision that has any.
+    happened: BTreeMap<Revision, Arc<[Event]>>,
+    /// Up to where each watcher was told.
+    positions: BTreeMap<u32, Revision>,
+    found: Vec<WatchGap>,
+}
+
+/// A watcher was told wrongly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WatchGap {
+    /// Events were left out.
+    #[error("watcher {watcher} was never told of revision {missed}, but of {next}")]
+    Missed {
+        /// Who.
+        watcher: u32,
+        /// The first revision that was left out.
+        missed: Revision,
+        /// What it was told instead.
+        next: Revision,
+    },
+    /// Events came again, or too late.
+    #[error("watcher {watcher} was told of revision {again} after {position}")]
+    Repeated {
+        /// Who.
+        watcher: u32,
+        /// What it was told.
+        again: Revision,
+        /// Up to where it had been told before.
+        position: Revision,
+    },
+    /// Other events than there were.
+    #[error("watcher {watcher} was told otherwise of revision {revision}")]
+    Other {
+        /// Who.
+        watcher: u32,
+        /// Of which revision.
+        revision: Revision,
+    },
+    /// It was not told of everything although nothing is broken any more.
+    #[error("watcher {watcher} was told up to revision {position}, {due} was due")]
+    Behind {
+        /// Who.
+        watcher: u32,
+        /// Up to where it was told.
+        position: Revision,
+        /// The last revision with events.
+        due: Revision,
+    },
+}
+
+impl Watching {
+    /// A watcher begins, before everything.
+    pub fn began(&mut self, watcher: u32) {
+        self.positions.insert(watcher, Revision(0));
+    }
+
+    /// A revision has these events.
+    pub fn happened(&mut self, revision: Revision, events: &Arc<[Event]>) {
+        self.happened
+            .entry(revision)
+            .or_insert_with(|| Arc::clone(events));
+    }
+
+    /// A watcher is told of the events of a revision.
+    pub fn told(&mut self, watcher: u32, revision: Revision, events: &[Event]) {
+        let position = self.position(watcher);
+        if revision <= position {
+            self.found.push(WatchGap::Repeated {
+                watcher,
+                again: revision,
+                position,
+            });
+            return;
+        }
+        self.look_between(watcher, (position, Revision(revision.0 - 1)), revision);
+        if self
+            .happened
+            .get(&revision)
+            .is_none_or(|known| **known != *events)
+        {
+            self.found.push(WatchGap::Other { watcher, revision });
+        }
+        self.positions.insert(watcher, revision);
+    }
+
+    /// A watcher is told that nothing more happened up to a revision.
+    pub fn bookmark(&mut self, watcher: u32, revision: Revision) {
+        let position = self.position(watcher);
+        if revision > position {
+            self.look_between(watcher, (position, revision), revision);
+            self.positions.insert(watcher, revision);
+        }
+    }
+
+    /// A watcher is told that the events up to a revision are gone: it goes on behind them.
+    pub fn gone(&mut self, watcher: u32, compacted: Revision) {
+        let position = self.position(watcher).max(compacted);
+        self.positions.insert(watcher, position);
+    }
+
+    /// Watchers that were not told of everything.
+    #[must_use]
+    pub fn behind(&self) -> Vec<WatchGap> {
+        let due = self.happened.last_key_value().map(|(due, _)| *due);
+        let due = due.unwrap_or_default();
+        let late = self.positions.iter().filter(|(_, at)| **at < due);
+        late.map(|(watcher, position)| WatchGap::Behind {
+            watcher: *watcher,
+            position: *position,
+            due,
+        })
+        .collect()
+    }
+
+    /// Everything that must not have happened, in order.
+    #[must_use]
+    pub fn found(&self) -> &[WatchGap] {
+        &self.found
+    }
+
+    fn position(&self, watcher: u32) -> Revision {
+        self.positions.get(&watcher).copied().unwrap_or_default()
+    }
+
+    /// Nothing may have happened after the first of two revisions, up to the second.
+    fn look_between(&mut self, watcher: u32, (from, to): (Revision, Revision), next: Revision) {
+        let after = (
+            std::ops::Bound::Excluded(from),
+            std::ops::Bound::Included(to),
+        );
+        if from < to
+            && let Some((missed, _)) = self.happened.range(after).next()
+        {
+            self.found.push(WatchGap::Missed {
+                watcher,
+                missed: *missed,
+                next,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::event::EventKind;
+    use muster_core::ids::JobId;
+    use muster_core::time::TimeMs;
+
+    use super::*;
+
+    fn events(revision: u64) -> Arc<[Event]> {
+        Arc::from([Event {
+            revision: Revision(revision),
+            time: TimeMs(revision),
+            kind: EventKind::JobPruned {
+                job: JobId(revision),
+            },
+        }])
+    }
+
+    fn watching() -> Watching {
+        let mut watching = Watching::default();
+        watching.began(1);
+        for revision in [2, 4, 5] {
+            watching.happened(Revision(revision), &events(revision));
+        }
+        watching
+    }
+
+    #[test]
+    fn every_event_once_is_right() {
+        let mut right = watching();
+        right.told(1, Revision(2), &events(2));
+        right.bookmark(1, Revision(3));
+        assert_eq!(right.behind().len(), 1);
+        right.told(1, Revision(4), &events(4));
+        right.told(1, Revision(5), &events(5));
+        right.bookmark(1, Revision(3));
+        assert_eq!((right.found(), right.behind().len()), (&[][..], 0));
+        // Who is told that events are gone misses none of them.
+        let mut gone = watching();
+        gone.gone(1, Revision(4));
+        gone.told(1, Revision(5), &events(5));
+        assert_eq!(gone.found(), []);
+    }
+
+    #[test]
+    fn what_is_missing_doubled_or_made_up_is_noticed() {
+        let mut missed = watching();
+        missed.told(1, Revision(4), &events(4));
+        assert!(matches!(missed.found(), [WatchGap::Missed { .. }]));
+        let mut passed = watching();
+        passed.bookmark(1, Revision(2));
+        assert!(matches!(passed.found(), [WatchGap::Missed { .. }]));
+        let mut again = watching();
+        again.told(1, Revision(2), &events(2));
+        again.told(1, Revision(2), &events(2));
+        assert!(matches!(again.found(), [WatchGap::Repeated { .. }]));
+        let mut other = watching();
+        other.told(1, Revision(2), &events(9));
+        other.told(1, Revision(3), &events(3));
+        assert!(matches!(
+            other.found(),
+            [WatchGap::Other { .. }, WatchGap::Other { .. }]
+        ));
+    }
+}

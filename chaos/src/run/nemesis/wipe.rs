@@ -1,0 +1,106 @@
+//! A replica that lost its data: it must say so, and neither serve nor vote.
+
+use std::fs;
+
+use muster_proto::v1;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Nemesis;
+use super::effects::Effect;
+use super::whole::LOOK;
+use crate::run::RunError;
+use crate::run::clock::now_us;
+use crate::run::options::{POLL, SHORT_FAULT, WHOLE_PATIENCE};
+
+/// Where the data is kept meanwhile, beside its place.
+const ASIDE: &str = "data-aside";
+/// What such a replica says in its log, once.
+const SAYS: &str = "its data directory was lost or replaced";
+
+impl Nemesis {
+    /// Starts a follower without its data. It says why it does not serve, and the others go on. Then the leader dies: of three
+    /// replicas only one is left that may vote, so nobody may lead until the leader is back. In the end the data is put back.
+    ///
+    /// A rejoin with new data, as `muster cluster replace` is to do it, belongs where the data is put back.
+    pub(super) async fn wipe_replica(&mut self) -> Result<String, RunError> {
+        let replica = self.follower().await?;
+        let member = &self.cluster.replicas()[replica];
+        let (data, aside) = (member.data(), member.folder.join(ASIDE));
+        self.cluster.kill_replica(replica)?;
+        let moving = || RunError::io(format!("moving {}", data.display()));
+        let said_before = self.count_said(replica)?;
+        fs::rename(&data, &aside).map_err(moving())?;
+        self.cluster.start_replica(replica)?;
+        self.judge_wiped(replica, said_before).await?;
+        self.judge_without_leader(replica).await?;
+        self.cluster.kill_replica(replica)?;
+        fs::remove_dir_all(&data).map_err(moving())?;
+        fs::rename(&aside, &data).map_err(moving())?;
+        self.cluster.start_replica(replica)?;
+        Ok(self.name_of(replica))
+    }
+
+    /// How often a replica said that its data is lost.
+    fn count_said(&self, replica: usize) -> Result<usize, RunError> {
+        let log = self.cluster.replicas()[replica].log();
+        let reading = RunError::io(format!("reading {}", log.display()));
+        let text = fs::read_to_string(&log).map_err(reading)?;
+        Ok(text.matches(SAYS).count())
+    }
+
+    /// It says what is wrong and does not serve, while the others do.
+    async fn judge_wiped(&mut self, replica: usize, said_before: usize) -> Result<(), RunError> {
+        let name = self.name_of(replica);
+        let deadline = Instant::now() + WHOLE_PATIENCE;
+        while self.count_said(replica)? == said_before && Instant::now() < deadline {
+            sleep(POLL).await;
+        }
+        let says = self.count_said(replica)? > said_before;
+        self.effect = Some(Effect::Known(says));
+        if !says {
+            self.odd
+                .push(format!("{name} does not say that its data is lost"));
+        }
+        let from_us = now_us();
+        if self.serves(replica).await {
+            self.odd.push(format!("{name} serves without its data"));
+        }
+        sleep(SHORT_FAULT / 2).await;
+        if self.history.answered_between(from_us, now_us()) == 0 {
+            self.odd
+                .push(format!("nobody is answered while {name} lacks its data"));
+        }
+        Ok(())
+    }
+
+    /// The vote of a replica without data would make the last one with data a leader.
+    async fn judge_without_leader(&mut self, wiped: usize) -> Result<(), RunError> {
+        let leader = self.leader().await?;
+        if leader == wiped {
+            let name = self.name_of(wiped);
+            self.odd.push(format!("{name} leads without its data"));
+            return Ok(());
+        }
+        self.cluster.kill_replica(leader)?;
+        let deadline = Instant::now() + SHORT_FAULT;
+        while Instant::now() < deadline {
+            for replica in (0..self.pinned.len()).filter(|replica| *replica != leader) {
+                if self.serves(replica).await {
+                    let (name, by) = (self.name_of(replica), self.name_of(wiped));
+                    let text = format!(
+                        "{name} serves, elected with the vote of {by}, which lacks its data"
+                    );
+                    self.odd.push(text);
+                }
+            }
+            sleep(POLL).await;
+        }
+        Ok(self.cluster.start_replica(leader)?)
+    }
+
+    /// Whether a replica answers a linearizable read: for that it must lead, or know who does.
+    async fn serves(&self, replica: usize) -> bool {
+        let status = self.pinned[replica].status(v1::Consistency::Linearizable);
+        matches!(timeout(LOOK, status).await, Ok(Ok(_)))
+    }
+}

@@ -1,0 +1,185 @@
+//! Hosts and GPUs on which nobody else has anything: only those are touched.
+//!
+//! What may be hit is asked first. Then it is blocked, so that nothing new can come, and asked again: if somebody else came in
+//! between, the block is lifted at once, and another one is looked for.
+
+use muster_client::ClientError;
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use muster_proto::v1::block_target::Target;
+use rand::Rng as _;
+use tokio::time::{Duration, Instant, sleep};
+
+use super::clean;
+use super::nemesis::{Outside, is_up};
+use crate::run::RunError;
+use crate::run::options::POLL;
+
+/// Longest that a host or GPU is looked for on which nobody else has anything.
+const SEARCH: Duration = Duration::from_secs(10);
+/// When a block ends by itself, in milliseconds after it was put: later than any act lasts.
+const EXPIRY_MS: u64 = 60_000;
+/// Reason of a refusal by which a host is not to be had, and nothing is wrong.
+const LAST_HOST: &str = "LAST_HOST";
+/// The phase of what no rule and no admin said anything about.
+const HEALTHY: &str = "healthy";
+
+impl Outside {
+    /// Blocks a host on which only jobs of the run have tasks: at least so many of them. None if there is no such host.
+    pub(super) async fn take_host(
+        &mut self,
+        only: Option<&str>,
+        tasks_min: u32,
+    ) -> Result<Option<String>, RunError> {
+        let deadline = Instant::now() + SEARCH;
+        while Instant::now() < deadline {
+            let (_, mut hosts) = self
+                .client
+                .list_hosts(v1::ListHostsRequest::default())
+                .await?;
+            hosts.retain(|host| only.is_none_or(|name| host.name == name));
+            hosts.retain(|host| is_free_to_take(host) && host.tasks >= tasks_min);
+            while !hosts.is_empty() {
+                let drawn = self.random.random_range(0..hosts.len());
+                let host = hosts.swap_remove(drawn).name;
+                if self.take(Target::Host(host.clone())).await? {
+                    return Ok(Some(host));
+                }
+            }
+            sleep(POLL).await;
+        }
+        Ok(None)
+    }
+
+    /// Blocks a GPU that is free or a job's of the run: none if there is none.
+    pub(super) async fn take_gpu(&mut self) -> Result<Option<v1::Gpu>, RunError> {
+        let deadline = Instant::now() + SEARCH;
+        while Instant::now() < deadline {
+            let listed = self.client.list_gpus(v1::ListGpusRequest::default());
+            let (_, mut gpus) = listed.await?;
+            gpus.retain(|gpu| {
+                let is_free = gpu.block.is_none() && gpu.claim.is_none();
+                is_free && is_healthy(&gpu.health_phase, &gpu.kept_off)
+            });
+            while !gpus.is_empty() {
+                let drawn = self.random.random_range(0..gpus.len());
+                let gpu = gpus.swap_remove(drawn);
+                if self.take(Target::Gpu(gpu.uuid.clone())).await? {
+                    return Ok(Some(gpu));
+                }
+            }
+            sleep(POLL).await;
+        }
+        Ok(None)
+    }
+
+    /// Blocks something if only jobs of the run hold anything there, before and after.
+    async fn take(&self, target: Target) -> Result<bool, RunError> {
+        if !self.hits_only_ours(&target).await? {
+            return Ok(false);
+        }
+        match self.block(&target, None).await {
+            Ok(_) => {}
+            Err(ClientError::Refused { refusal, .. }) if refusal.reason == LAST_HOST => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if self.hits_only_ours(&target).await? {
+            return Ok(true);
+        }
+        self.give_back(&target).await?;
+        Ok(false)
+    }
+
+    /// Whether a block would hit jobs of the run only, and not the last host that takes work.
+    async fn hits_only_ours(&self, target: &Target) -> Result<bool, RunError> {
+        let request = v1::BlockRequest {
+            dry_run: true,
+            ..self.request(target)
+        };
+        let impact = match self.client.block(request).await {
+            Ok(answer) => answer.impact.unwrap_or_default(),
+            Err(ClientError::Refused { .. }) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        // Of what is not listed nobody knows whose it is.
+        if impact.takes_last || impact.jobs_total as usize != impact.jobs.len() {
+            return Ok(false);
+        }
+        for hit in &impact.jobs {
+            if !self.is_ours(JobId(hit.job_id)).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a job is of the run, by the cluster's word.
+    pub(super) async fn is_ours(&self, job: JobId) -> Result<bool, RunError> {
+        let read = self.client.get_job(job, 1, v1::Consistency::Linearizable);
+        match read.await {
+            Ok(detail) => Ok(self.tag.owns(&detail.job)),
+            Err(ClientError::Refused { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Blocks something, or drains it within so many milliseconds.
+    pub(super) async fn block(
+        &self,
+        target: &Target,
+        drain_ms: Option<u64>,
+    ) -> Result<v1::BlockResponse, ClientError> {
+        // By the cluster's clock: ours may be another one.
+        let now_ms = self
+            .client
+            .status(v1::Consistency::Linearizable)
+            .await?
+            .time_ms;
+        let request = v1::BlockRequest {
+            expires_at_ms: Some(now_ms + EXPIRY_MS),
+            drain_deadline_ms: drain_ms.map(|ms| now_ms + ms),
+            ..self.request(target)
+        };
+        self.client.block(request).await
+    }
+
+    fn request(&self, target: &Target) -> v1::BlockRequest {
+        v1::BlockRequest {
+            target: Some(v1::BlockTarget {
+                target: Some(target.clone()),
+            }),
+            reason: self.tag.reason(),
+            author: self.tag.user.clone(),
+            ..v1::BlockRequest::default()
+        }
+    }
+
+    /// Lifts a block of the run, if it is still in force.
+    pub(super) async fn give_back(&self, target: &Target) -> Result<(), RunError> {
+        let blocks = clean::own_blocks(&self.client, &self.tag).await?;
+        if blocks.contains(target) {
+            clean::lift(&self.client, &self.tag, target).await?;
+        }
+        Ok(())
+    }
+
+    /// What the cluster knows of a host.
+    pub(super) async fn look_at(&self, name: &str) -> Result<v1::Host, RunError> {
+        let listed = self.client.list_hosts(v1::ListHostsRequest::default());
+        let found = listed.await?.1.into_iter().find(|host| host.name == name);
+        found.ok_or_else(|| RunError::Harness(format!("host {name} is gone")))
+    }
+}
+
+/// Whether a host takes work, and nobody waits for it.
+fn is_free_to_take(host: &v1::Host) -> bool {
+    let is_free = host.block.is_none() && host.planned.is_none() && host.claims.is_empty();
+    is_up(host) && is_free && is_healthy(&host.health_phase, &host.kept_off)
+}
+
+/// Whether no rule has a word in it: a block that is lifted would be taken for an admin's word about that.
+fn is_healthy(phase: &str, kept_off: &[v1::KeptOff]) -> bool {
+    phase == HEALTHY && kept_off.is_empty()
+}

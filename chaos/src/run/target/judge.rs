@@ -1,0 +1,453 @@
+//! What can be judged without the log: what users were told, against what watchers heard and what is there in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::event::EventKind;
+use muster_core::ids::{AttemptEpoch, JobId, LeadershipEpoch, RequestId, Revision, UnitIndex};
+use muster_core::lifecycle::JobPhase;
+use muster_proto::v1;
+
+use super::Tag;
+use super::clean::has_ended;
+use crate::check::Acknowledged;
+use crate::run::Fault;
+use crate::run::history::{Call, Outcome};
+use crate::run::judge::{Evidence, Invariant, Violation, order, tasks, told, watch};
+use crate::run::load::Heard;
+use crate::run::report::{Coverage, Judged, coverage};
+use crate::run::truth::Truth;
+
+/// What nobody can see from outside.
+pub(super) fn not_judged(has_book: bool) -> Vec<&'static str> {
+    let mut not = vec![
+        "I3 (commands of old leaders), I8, I11 and the audit: the log and the states are the replicas' own",
+    ];
+    if !has_book {
+        not.push("I1, I2 and I6 by the tasks themselves (--book)");
+    }
+    not
+}
+
+/// Every event that any watcher heard: all must have heard the same.
+pub(super) fn heard_by_anybody(heard: &[Heard]) -> Truth {
+    let mut events = BTreeMap::new();
+    for delivery in heard.iter().flat_map(|it| &it.deliveries) {
+        events
+            .entry(delivery.revision)
+            .or_insert_with(|| delivery.events.clone());
+    }
+    Truth {
+        events,
+        ..Truth::default()
+    }
+}
+
+/// Everything that must not have been, and what that rests on. `own`: the jobs of the run when all was cleared away.
+pub(super) fn judge(evidence: &Evidence, own: &[v1::Job], allowed: &BTreeSet<Fault>) -> Judged {
+    let story = Story::of(&evidence.truth);
+    let mut violations = of_answers(evidence, own, &story);
+    violations.extend(order::judge(&evidence.operations));
+    violations.extend(watch::judge(
+        &evidence.heard,
+        &evidence.truth,
+        evidence.last,
+    ));
+    let (reads, of_reads) = of_reads(evidence, &story);
+    violations.extend(of_reads);
+    violations.extend(story.violations.iter().cloned());
+    violations.extend(
+        evidence
+            .book
+            .conflicts
+            .iter()
+            .map(|it| tasks::of_conflict(it)),
+    );
+    violations.extend(of_progress(evidence, own));
+    violations.sort_by_key(|violation| violation.invariant);
+    Judged {
+        violations,
+        coverage: coverage_of(evidence, own, reads, allowed),
+        invalid: Vec::new(),
+    }
+}
+
+/// What events tell of jobs and leaders, in their order.
+#[derive(Default)]
+struct Story {
+    finished: BTreeMap<JobId, (Revision, JobPhase)>,
+    pruned: BTreeSet<JobId>,
+    /// The newest attempt of each unit, and whether it lives.
+    attempts: BTreeMap<(JobId, UnitIndex), (AttemptEpoch, bool)>,
+    leader: Option<LeadershipEpoch>,
+    violations: Vec<Violation>,
+}
+
+impl Story {
+    fn of(truth: &Truth) -> Self {
+        let mut story = Self::default();
+        for (revision, events) in &truth.events {
+            // Kinds that this build does not know are none that are judged here.
+            let kinds = events.iter().cloned().map(EventKind::try_from);
+            for kind in kinds.flatten() {
+                story.tell(*revision, &kind);
+            }
+        }
+        story
+    }
+
+    fn tell(&mut self, revision: Revision, kind: &EventKind) {
+        match kind {
+            EventKind::JobFinished { job, phase, .. } => {
+                if let Some((before, _)) = self.finished.insert(*job, (revision, *phase)) {
+                    let text = format!("job {job} ended at {before} and again at {revision}");
+                    self.violation(Invariant::OneAttempt, text);
+                }
+            }
+            EventKind::JobPruned { job } => {
+                self.pruned.insert(*job);
+            }
+            EventKind::AttemptPlaced {
+                job, unit, epoch, ..
+            } => {
+                let newest = self.attempts.insert((*job, *unit), (*epoch, true));
+                if let Some((before, _)) =
+                    newest.filter(|(before, lives)| *lives || before >= epoch)
+                {
+                    let text = format!(
+                        "unit {unit} of job {job} was placed in attempt {epoch} while attempt {before} had not ended"
+                    );
+                    self.violation(Invariant::OneAttempt, text);
+                }
+            }
+            EventKind::AttemptEnded {
+                job, unit, epoch, ..
+            } => {
+                if let Some((newest, lives)) = self.attempts.get_mut(&(*job, *unit))
+                    && newest == epoch
+                {
+                    *lives = false;
+                }
+            }
+            EventKind::LeaderBegan { epoch, .. } => {
+                if let Some(before) = self.leader.replace(*epoch).filter(|before| before >= epoch) {
+                    let text = format!("leadership {epoch} began after leadership {before}");
+                    self.violation(Invariant::Fencing, text);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn violation(&mut self, invariant: Invariant, text: String) {
+        self.violations.push(Violation { invariant, text });
+    }
+}
+
+/// I4 and I5: what was acknowledged is there, once; what was refused is not.
+fn of_answers(evidence: &Evidence, own: &[v1::Job], story: &Story) -> Vec<Violation> {
+    let mut acknowledged = Acknowledged::default();
+    let mut asked = BTreeSet::new();
+    let there: BTreeMap<JobId, &v1::Job> = own.iter().map(|job| (JobId(job.id), job)).collect();
+    let mut found = Vec::new();
+    for operation in &evidence.operations {
+        match (operation.call, operation.answer()) {
+            (Call::Submit(request), answer) => {
+                asked.insert(request);
+                let Some(answer) = answer else { continue };
+                acknowledged.submitted(request, answer.job);
+                match there.get(&answer.job) {
+                    Some(job) if Tag::request_of(job) != Some(request) => {
+                        let job = answer.job;
+                        found.push(format!(
+                            "request {request} was answered with job {job}, which is another's"
+                        ));
+                    }
+                    None if !story.pruned.contains(&answer.job) => {
+                        found.push(format!("job {} was acknowledged and is gone", answer.job));
+                    }
+                    _ => {}
+                }
+            }
+            (Call::Cancel(job), Some(_)) => {
+                let is_undone = there.get(&job).is_some_and(|job| job.cancel.is_none());
+                if is_undone {
+                    found.push(format!(
+                        "job {job} was cancelled, and nothing is known of it"
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+    let refused = told::refused(&evidence.operations);
+    found.extend(of_requests(own, &asked, &refused));
+    found.extend(
+        acknowledged
+            .contradictions()
+            .iter()
+            .map(ToString::to_string),
+    );
+    found.extend(told::unseen(&evidence.operations));
+    let invariant = Invariant::Durability;
+    { found.into_iter() }
+        .map(|text| Violation { invariant, text })
+        .collect()
+}
+
+/// I5: each job is the answer to one request that somebody made, and that was not refused.
+fn of_requests(
+    own: &[v1::Job],
+    asked: &BTreeSet<RequestId>,
+    refused: &BTreeSet<RequestId>,
+) -> Vec<String> {
+    let mut seen: BTreeMap<RequestId, u64> = BTreeMap::new();
+    let mut found = Vec::new();
+    for job in own {
+        let id = job.id;
+        let Some(request) = Tag::request_of(job) else {
+            found.push(format!("job {id} is the answer to no request"));
+            continue;
+        };
+        if let Some(first) = seen.insert(request, id) {
+            found.push(format!("request {request} made job {first} and job {id}"));
+        }
+        if !asked.contains(&request) {
+            found.push(format!(
+                "job {id} is the answer to {request}, which nobody asked"
+            ));
+        }
+        if refused.contains(&request) {
+            found.push(format!("request {request} was refused, and made job {id}"));
+        }
+    }
+    found
+}
+
+/// I9: a read saw the end of a job if, and only if, it was of a revision from that end on. Gives how many were compared.
+fn of_reads(evidence: &Evidence, story: &Story) -> (usize, Vec<Violation>) {
+    // Up to here everything was heard by somebody.
+    let known = evidence.heard.iter().map(|it| it.position).max();
+    let known = known.unwrap_or_default();
+    let mut compared = 0;
+    let mut found = Vec::new();
+    for operation in &evidence.operations {
+        let Some(answer) = operation.answer().filter(|it| it.revision <= known) else {
+            continue;
+        };
+        let (Call::Read(job), Some(phase)) = (operation.call, answer.phase) else {
+            continue;
+        };
+        compared += 1;
+        let revision = answer.revision;
+        let end = story.finished.get(&job).filter(|(at, _)| *at <= revision);
+        let is_right = match end {
+            Some((_, ended)) => phase == *ended,
+            None => !phase.is_terminal(),
+        };
+        if !is_right {
+            let heard = end.map(|(at, ended)| format!("ended as {ended:?} at {at}"));
+            let heard = heard.unwrap_or_else(|| "not ended".to_owned());
+            found.push(Violation {
+                invariant: Invariant::Linearizability,
+                text: format!(
+                    "job {job} was read at revision {revision} as {phase:?}, and had {heard}"
+                ),
+            });
+        }
+    }
+    (compared, found)
+}
+
+/// L4 and L5: the cluster was whole again after each act, and what was cancelled ended.
+fn of_progress(evidence: &Evidence, own: &[v1::Job]) -> Vec<Violation> {
+    let odd = evidence.episodes.iter().flat_map(|episode| {
+        let (what, target) = (episode.fault.words(), &episode.target);
+        { episode.odd.iter() }.map(move |odd| format!("{what} ({target}): {odd}"))
+    });
+    let live = own.iter().filter(|job| !has_ended(job));
+    let live = live.map(|job| format!("job {} was cancelled and has not ended", job.id));
+    odd.chain(live)
+        .map(|text| Violation {
+            invariant: Invariant::Progress,
+            text,
+        })
+        .collect()
+}
+
+fn coverage_of(
+    evidence: &Evidence,
+    own: &[v1::Job],
+    reads: usize,
+    allowed: &BTreeSet<Fault>,
+) -> Vec<Coverage> {
+    let in_phase = |phase| own.iter().filter(|job| job.phase() == phase).count();
+    let cancels = u64::from(allowed.contains(&Fault::JobsCancelled));
+    let told: usize = evidence.heard.iter().map(|it| it.deliveries.len()).sum();
+    let resumed = evidence.heard.iter().map(|it| it.resumed as usize).sum();
+    let gpus = evidence.book.holdings.iter().filter(|it| it.gpu.is_some());
+    let cancelled = (evidence.operations.iter())
+        .filter(|it| matches!((it.call, &it.outcome), (Call::Cancel(_), Outcome::Done(_))));
+    let rows = [
+        ("jobs that succeeded", in_phase(v1::JobPhase::Succeeded), 1),
+        ("cancels that were answered", cancelled.count(), cancels),
+        ("revisions with events, told to a watcher", told, 1),
+        ("streams that were cut off and went on", resumed, 0),
+        ("reads compared with what watchers heard", reads, 1),
+        ("GPUs that tasks locked", gpus.count(), 0),
+    ];
+    let rows = coverage::of_calls(evidence).into_iter().chain(rows);
+    rows.map(|(what, count, at_least)| Coverage {
+        what,
+        count: count as u64,
+        at_least,
+    })
+    .collect()
+}
+
+/// Units of others that lost their place, for whatever reason.
+pub(super) fn foreign_displaced(evidence: &Evidence, own: &[v1::Job]) -> usize {
+    let own: BTreeSet<JobId> = own.iter().map(|job| JobId(job.id)).collect();
+    let mut displaced = BTreeSet::new();
+    for event in evidence.truth.events.values().flatten() {
+        if let Ok(EventKind::UnitRequeued { job, unit, .. }) = EventKind::try_from(event.clone())
+            && !own.contains(&job)
+        {
+            displaced.insert((job, unit));
+        }
+    }
+    displaced.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::history::{Answer, Operation};
+    use crate::run::load::Delivery;
+
+    fn ours(id: u64, request: u128, phase: v1::JobPhase) -> v1::Job {
+        let tag = Tag::new("ada", None);
+        v1::Job {
+            id,
+            spec: Some(tag.mark(RequestId(request), v1::JobSpec::default())),
+            phase: phase.into(),
+            ..v1::Job::default()
+        }
+    }
+
+    fn operation(call: Call, job: u64, revision: u64, phase: Option<JobPhase>) -> Operation {
+        Operation {
+            user: 0,
+            call,
+            invoked_us: revision,
+            completed_us: revision + 1,
+            outcome: Outcome::Done(Answer {
+                job: JobId(job),
+                revision: Revision(revision),
+                phase,
+            }),
+        }
+    }
+
+    fn heard(kinds: &[(u64, EventKind)]) -> Heard {
+        let deliveries = kinds.iter().map(|(revision, kind)| Delivery {
+            revision: Revision(*revision),
+            events: vec![v1::Event::from(kind)],
+            at_us: 0,
+        });
+        Heard {
+            deliveries: deliveries.collect(),
+            position: Revision(100),
+            ..Heard::default()
+        }
+    }
+
+    fn evidence(operations: Vec<Operation>, kinds: &[(u64, EventKind)]) -> Evidence {
+        let heard = vec![heard(kinds)];
+        Evidence {
+            operations,
+            truth: heard_by_anybody(&heard),
+            heard,
+            calls_until_us: 0,
+            last: Revision(0),
+            book: crate::run::book::Book::default(),
+            episodes: Vec::new(),
+        }
+    }
+
+    fn broken(evidence: &Evidence, own: &[v1::Job]) -> Vec<Invariant> {
+        let judged = judge(evidence, own, &BTreeSet::new());
+        judged.violations.iter().map(|it| it.invariant).collect()
+    }
+
+    fn finished(job: u64) -> EventKind {
+        EventKind::JobFinished {
+            job: JobId(job),
+            phase: JobPhase::Succeeded,
+            reason: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_acknowledged_must_be_there_once_unless_it_was_forgotten() {
+        let submit = |request, job| operation(Call::Submit(RequestId(request)), job, job, None);
+        let succeeded = v1::JobPhase::Succeeded;
+        let own = [ours(3, 1, succeeded)];
+        assert_eq!(broken(&evidence(vec![submit(1, 3)], &[]), &own), []);
+        let gone = evidence(vec![submit(1, 3), submit(2, 4)], &[]);
+        assert_eq!(broken(&gone, &own), [Invariant::Durability]);
+        let pruned = [(9, EventKind::JobPruned { job: JobId(4) })];
+        let forgotten = evidence(vec![submit(1, 3), submit(2, 4)], &pruned);
+        assert_eq!(broken(&forgotten, &own), []);
+        // The request made two jobs.
+        let twice = [ours(3, 1, succeeded), ours(5, 1, succeeded)];
+        let one = evidence(vec![submit(1, 3)], &[]);
+        assert_eq!(broken(&one, &twice), [Invariant::Durability]);
+    }
+
+    #[test]
+    fn a_read_must_have_seen_the_end_of_a_job_from_its_revision_on() {
+        let read = |revision, phase| {
+            let read = operation(Call::Read(JobId(3)), 3, revision, Some(phase));
+            broken(&evidence(vec![read], &[(7, finished(3))]), &[])
+        };
+        assert_eq!(read(6, JobPhase::Running), []);
+        assert_eq!(read(7, JobPhase::Succeeded), []);
+        assert_eq!(read(8, JobPhase::Running), [Invariant::Linearizability]);
+        assert_eq!(read(6, JobPhase::Succeeded), [Invariant::Linearizability]);
+    }
+
+    #[test]
+    fn a_second_attempt_before_the_first_has_ended_is_noticed() {
+        let (job, unit) = (JobId(3), UnitIndex(0));
+        let placed = |epoch| EventKind::AttemptPlaced {
+            job,
+            unit,
+            epoch: AttemptEpoch(epoch),
+            number: 1,
+            hosts: Vec::new(),
+            gpus: 1,
+            resumes_step: None,
+        };
+        let ended = EventKind::AttemptEnded {
+            job,
+            unit,
+            epoch: AttemptEpoch(4),
+            hosts: Vec::new(),
+            detail: String::new(),
+            blame: None,
+        };
+        let well = [(4, placed(4)), (5, ended), (6, placed(6))];
+        assert_eq!(broken(&evidence(Vec::new(), &well), &[]), []);
+        let badly = [(4, placed(4)), (6, placed(6))];
+        let found = broken(&evidence(Vec::new(), &badly), &[]);
+        assert_eq!(found, [Invariant::OneAttempt]);
+    }
+
+    #[test]
+    fn a_job_that_does_not_end_is_noticed() {
+        let own = [ours(3, 1, v1::JobPhase::Running)];
+        let submit = operation(Call::Submit(RequestId(1)), 3, 3, None);
+        let found = broken(&evidence(vec![submit], &[]), &own);
+        assert_eq!(found, [Invariant::Progress]);
+    }
+}

@@ -1,0 +1,387 @@
+//! `muster chaos run --target`: a run on a cluster that others own and use.
+//!
+//! Nothing is allowed but what its owner names. Jobs of the run carry its [`Tag`] and are of the lowest priority; before each
+//! act the cluster is asked whom it would hit, and nothing is done that hits a job of anybody else. What is blocked is blocked
+//! with an end, so that it is lifted even if nobody is left to do that. In the end, also after an interruption, everything is
+//! cleared away.
+//!
+//! The log and the disks of the replicas are not ours to read: what users were told and watchers heard is held against itself.
+//! What cannot be judged so is named in the report.
+
+mod acts;
+mod clean;
+mod hosts;
+mod judge;
+mod nemesis;
+mod processes;
+mod tag;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use muster_client::{Client, ClientConfig};
+use muster_core::ids::Revision;
+use muster_proto::v1;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+use tokio::time::{Duration, Instant, sleep};
+
+use super::book::Book;
+use super::clock::now_us;
+use super::history::History;
+use super::judge::Evidence;
+use super::load::{GANG_TASKS_MAX, Tool, Users, Watchers, Workshop};
+use super::nemesis::Episode;
+use super::options::{DRAIN_PATIENCE, POLL};
+use super::report::{self, Asked};
+use super::{Fault, RunError, RunReport};
+use crate::demo::timeline::{Output, Timeline, Voice};
+use nemesis::Outside;
+use processes::NamedProcess;
+
+pub use processes::{NamedAgent, UnfitProcess};
+pub(in crate::run) use tag::Tag;
+
+/// How long users work where nothing is to be broken, for each repetition.
+const LOAD_ONLY: Duration = Duration::from_secs(10);
+/// GPUs of a task that asks for several; a host with fewer has no place for it.
+const SEVERAL_GPUS: u32 = 2;
+
+/// What a run on the cluster of others is made from.
+#[derive(Clone, Debug)]
+pub struct TargetOptions {
+    /// Replicas, as `host:port`; the others are learnt from the first that answers.
+    pub addresses: Vec<String>,
+    /// What may be done; each of them is done once a round.
+    pub allowed: BTreeSet<Fault>,
+    /// Agents on this machine that may be frozen or killed, if that is allowed.
+    pub agents: Vec<NamedAgent>,
+    /// Process ids of replicas on this machine, likewise.
+    pub replicas: Vec<i32>,
+    /// Who submits, blocks and cancels.
+    pub user: String,
+    /// Where jobs wait; the cluster's default if none is named.
+    pub queue: Option<String>,
+    /// The example trainer and a folder, both at the same path on every host: tasks lock their GPUs there. Without it they
+    /// sleep, and nobody but the cluster says what they hold.
+    pub book: Option<(PathBuf, PathBuf)>,
+    /// How often each fault is made.
+    pub repetitions: u32,
+    /// Draws what users do and what is hit.
+    pub seed: u64,
+    /// Where the report and the histories go.
+    pub out: PathBuf,
+}
+
+/// Whose cluster it was, what was allowed, and what became of the others who use it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Grounds {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The run's name: jobs and blocks of the run carry it.
+    pub run: String,
+    /// What was allowed beside submitting.
+    pub allowed: Vec<&'static str>,
+    /// Jobs of others that were not finished when the run began.
+    pub foreign_jobs: usize,
+    /// Units of others that lost their place while the run lasted, for whatever reason.
+    pub foreign_displaced: usize,
+    /// What cannot be judged from outside.
+    pub not_judged: Vec<&'static str>,
+}
+
+impl fmt::Display for Grounds {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let allowed = if self.allowed.is_empty() {
+            "nothing but submitting".to_owned()
+        } else {
+            self.allowed.join(", ")
+        };
+        writeln!(
+            formatter,
+            "Run {} on cluster {}; allowed: {allowed}. {} jobs of others were there, {} of their units lost their place \
+             meanwhile. Not judged from outside: {}.",
+            self.run,
+            self.cluster,
+            self.foreign_jobs,
+            self.foreign_displaced,
+            self.not_judged.join("; ")
+        )
+    }
+}
+
+/// Runs until everything was done or `stop` completes, clears away what the run made, and writes the report. Progress goes
+/// to standard error.
+///
+/// # Errors
+/// If the run is stopped, or what was named or allowed cannot be used, or something cannot be cleared away. A cluster that
+/// breaks a promise is no error, but a verdict.
+pub async fn run_target(
+    options: &TargetOptions,
+    stop: impl Future<Output = ()>,
+) -> Result<RunReport, RunError> {
+    let timeline = Timeline::begin(Output::Stderr);
+    let making = RunError::io(format!(
+        "making the folder of the report, {}",
+        options.out.display()
+    ));
+    fs::create_dir_all(&options.out).map_err(making)?;
+    let processes = Arc::new(named_processes(options)?);
+    let client = connect(options.addresses.clone()).await?;
+    client.discover().await?;
+    let tag = Tag::new(&options.user, options.queue.as_deref());
+    let told = format!("run {}: jobs and blocks of it carry that name", tag.run);
+    timeline.say(Voice::Stage, &told);
+    let worked = tokio::select! {
+        worked = work(options, (&client, &tag), &processes, timeline) => Some(worked),
+        () = stop => None,
+    };
+    timeline.say(Voice::Stage, "what the run made is cleared away");
+    let own = clean::away(&client, &tag, &processes).await?;
+    let Some(worked) = worked else {
+        let text = "it was interrupted; what it had made is cleared away";
+        return Err(RunError::Harness(text.to_owned()));
+    };
+    let worked = worked?;
+    let report = conclude(options, worked, &own)?;
+    Ok(report)
+}
+
+/// Holds what was named.
+fn named_processes(options: &TargetOptions) -> Result<Vec<NamedProcess>, RunError> {
+    let agents = options.agents.iter().map(NamedProcess::agent);
+    let replicas = options
+        .replicas
+        .iter()
+        .map(|pid| NamedProcess::replica(*pid));
+    let held: Result<Vec<NamedProcess>, UnfitProcess> = agents.chain(replicas).collect();
+    held.map_err(|unfit| RunError::Harness(unfit.to_string()))
+}
+
+/// What was seen while everything was broken and repaired.
+struct Worked {
+    evidence: Evidence,
+    grounds: Grounds,
+    span_us: (u64, u64),
+}
+
+async fn work(
+    options: &TargetOptions,
+    (client, tag): (&Client, &Tag),
+    processes: &Arc<Vec<NamedProcess>>,
+    timeline: Timeline,
+) -> Result<Worked, RunError> {
+    let status = client.status(v1::Consistency::Linearizable).await?;
+    let addresses: Vec<String> = { status.replicas.iter() }
+        .map(|replica| replica.address.clone())
+        .collect();
+    let begin = Revision(status.revision);
+    let foreign_jobs = foreign_jobs(client).await?;
+    let workshop = workshop(options, client, tag).await?;
+    let history = Arc::new(History::default());
+    let random = ChaCha8Rng::seed_from_u64(options.seed);
+    let connection = (client.clone(), addresses.clone());
+    let means = (Arc::clone(processes), Arc::clone(&history));
+    let allowed = options.allowed.clone();
+    let mut outside =
+        Outside::new(connection, tag.clone(), allowed, means, (random, timeline)).await?;
+    let watchers = Watchers::begin(&addresses, begin).await?;
+    let from_us = now_us();
+    let users = Users::begin(&addresses, options.seed, &workshop, &history).await?;
+    let episodes = strike_all(options, &mut outside, timeline).await?;
+    users.end().await;
+    let calls_until_us = now_us();
+    timeline.say(
+        Voice::Stage,
+        "no more calls: the jobs of the run may end now",
+    );
+    let last = await_ended(client, tag).await;
+    let heard = watchers.end(last).await;
+    let book = options.book.as_ref();
+    let book = book.map_or_else(|| Ok(Book::default()), |(_, folder)| Book::read(folder))?;
+    let truth = judge::heard_by_anybody(&heard);
+    let grounds = Grounds {
+        cluster: status.cluster_id,
+        run: tag.run.clone(),
+        allowed: options
+            .allowed
+            .iter()
+            .filter_map(|it| it.permission())
+            .collect(),
+        foreign_jobs,
+        foreign_displaced: 0,
+        not_judged: judge::not_judged(options.book.is_some()),
+    };
+    let evidence = Evidence {
+        operations: history.operations(),
+        heard,
+        calls_until_us,
+        last,
+        book,
+        truth,
+        episodes,
+    };
+    Ok(Worked {
+        evidence,
+        grounds,
+        span_us: (from_us, now_us()),
+    })
+}
+
+/// Makes every fault that is allowed, round after round; without any, lets users work.
+async fn strike_all(
+    options: &TargetOptions,
+    outside: &mut Outside,
+    timeline: Timeline,
+) -> Result<Vec<Episode>, RunError> {
+    let mut episodes = Vec::new();
+    for round in 1..=options.repetitions {
+        let (of, count) = (options.repetitions, options.allowed.len());
+        timeline.say(
+            Voice::Stage,
+            &format!("round {round} of {of} with {count} faults"),
+        );
+        if options.allowed.is_empty() {
+            sleep(LOAD_ONLY).await;
+        }
+        for fault in Fault::OUTSIDE
+            .into_iter()
+            .filter(|it| options.allowed.contains(it))
+        {
+            let episode = outside.strike(fault).await?;
+            let is_whole = episode.whole_us.is_some();
+            episodes.push(episode);
+            if !is_whole {
+                // What comes next would show nothing but this.
+                return Ok(episodes);
+            }
+        }
+    }
+    Ok(episodes)
+}
+
+/// Waits until every job of the run has ended, or time is up: what waits for room then is no fault of the cluster's. Gives the
+/// newest revision that was seen.
+async fn await_ended(client: &Client, tag: &Tag) -> Revision {
+    let deadline = Instant::now() + DRAIN_PATIENCE;
+    let mut newest = Revision(0);
+    while Instant::now() < deadline {
+        // A cluster that does not answer is none that has ended its jobs.
+        if let Ok((revision, jobs)) = clean::own_jobs(client, tag).await {
+            newest = newest.max(revision);
+            if jobs.iter().all(clean::has_ended) {
+                break;
+            }
+        }
+        sleep(POLL).await;
+    }
+    newest
+}
+
+/// Jobs that are not finished before the run has any.
+async fn foreign_jobs(client: &Client) -> Result<usize, RunError> {
+    let status = client.status(v1::Consistency::Linearizable).await?;
+    let jobs = status.jobs.unwrap_or_default();
+    let live = jobs.queued + jobs.running + jobs.cancelling;
+    Ok(usize::try_from(live).unwrap_or(usize::MAX))
+}
+
+/// What users submit: gangs that fit into half of what is free now, so that they wait for nobody. Asks the cluster whether it
+/// would take such a job.
+async fn workshop(
+    options: &TargetOptions,
+    client: &Client,
+    tag: &Tag,
+) -> Result<Workshop, RunError> {
+    let (_, hosts) = client.list_hosts(v1::ListHostsRequest::default()).await?;
+    let count = |gpus: usize| u32::try_from(gpus).unwrap_or(u32::MAX);
+    let gpus = { hosts.iter() }.map(|host| count(host.gpus.len())).max();
+    let gpus = gpus.unwrap_or(0);
+    let all = hosts.iter().filter(|host| host.block.is_none());
+    let all = all.flat_map(|host| &host.gpus);
+    let free = all.filter(|gpu| gpu.holder.is_none() && gpu.block.is_none());
+    let gang_tasks_max = match gpus {
+        // Without GPUs, tasks ask for none.
+        0 => GANG_TASKS_MAX,
+        _ => (count(free.count()) / 2).clamp(1, GANG_TASKS_MAX),
+    };
+    let tool = match &options.book {
+        Some((trainer, ledger)) => Tool::Trainer {
+            trainer: trainer.clone(),
+            ledger: ledger.clone(),
+        },
+        None => Tool::Sleep,
+    };
+    let workshop = Workshop {
+        tool,
+        gpus: [gpus.min(1), gpus.min(SEVERAL_GPUS)],
+        gang_tasks_max,
+        tag: Some(tag.clone()),
+        cancels: options.allowed.contains(&Fault::JobsCancelled),
+    };
+    client.validate_job(workshop.sample()).await?;
+    Ok(workshop)
+}
+
+/// Judges and writes the report.
+fn conclude(
+    options: &TargetOptions,
+    worked: Worked,
+    own: &[v1::Job],
+) -> Result<RunReport, RunError> {
+    let Worked {
+        evidence,
+        mut grounds,
+        span_us,
+    } = worked;
+    grounds.foreign_displaced = judge::foreign_displaced(&evidence, own);
+    let judged = judge::judge(&evidence, own, &options.allowed);
+    let asked = Asked {
+        profile: "target",
+        seed: options.seed,
+        repetitions: options.repetitions,
+        again: again(options),
+    };
+    let mut report = RunReport::drawn_up(asked, judged, &evidence, span_us);
+    report.grounds = Some(grounds);
+    report::write(&options.out, &report, &evidence, span_us)?;
+    Ok(report)
+}
+
+/// The command that makes the same run: the same draws, on what is there by then.
+fn again(options: &TargetOptions) -> String {
+    let mut words = format!(
+        "muster chaos run --target {} --seed {} --repetitions {}",
+        options.addresses.join(","),
+        options.seed,
+        options.repetitions
+    );
+    let allowed: Vec<&str> = options
+        .allowed
+        .iter()
+        .filter_map(|it| it.permission())
+        .collect();
+    if !allowed.is_empty() {
+        words.push_str(&format!(" --allow {}", allowed.join(",")));
+    }
+    if let Some(queue) = &options.queue {
+        words.push_str(&format!(" --queue {queue}"));
+    }
+    if let Some((_, folder)) = &options.book {
+        words.push_str(&format!(" --book {}", folder.display()));
+    }
+    words
+}
+
+async fn connect(addresses: Vec<String>) -> Result<Client, RunError> {
+    let config = ClientConfig {
+        discover: false,
+        unreachable_deadline: Duration::ZERO,
+        ..ClientConfig::new(addresses)
+    };
+    Ok(Client::connect(config).await?)
+}

@@ -1,0 +1,216 @@
+//! Whoever does what is allowed, one thing at a time, and waits until the cluster is as it was.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use muster_client::Client;
+use muster_proto::v1;
+use rand_chacha::ChaCha8Rng;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::processes::NamedProcess;
+use super::{Tag, connect};
+use crate::demo::timeline::{Timeline, Voice};
+use crate::error_chain::chain;
+use crate::run::clock::now_us;
+use crate::run::history::History;
+use crate::run::nemesis::Episode;
+use crate::run::options::{CALM, POLL, WHOLE_PATIENCE};
+use crate::run::{Fault, RunError};
+
+/// Longest that one look may take: a replica that does not answer is not whole.
+const LOOK: tokio::time::Duration = tokio::time::Duration::from_secs(2);
+
+/// What came of an act: whom it hit, and whether it came about.
+pub(super) struct Act {
+    /// Whom, for people.
+    pub(super) target: String,
+    /// Whether it came about.
+    pub(super) made: bool,
+}
+
+impl Act {
+    pub(super) fn made(target: impl Into<String>) -> Self {
+        Self {
+            target: target.into(),
+            made: true,
+        }
+    }
+
+    /// Nothing was done, for this reason.
+    pub(super) fn not_made(why: impl Into<String>) -> Self {
+        Self {
+            target: why.into(),
+            made: false,
+        }
+    }
+}
+
+/// Whoever does it, with everything that is needed.
+pub(super) struct Outside {
+    pub(super) client: Client,
+    pub(super) tag: Tag,
+    pub(super) processes: Arc<Vec<NamedProcess>>,
+    pub(super) history: Arc<History>,
+    pub(super) random: ChaCha8Rng,
+    /// What went wrong since the act was begun.
+    pub(super) odd: Vec<String>,
+    timeline: Timeline,
+    allowed: BTreeSet<Fault>,
+    /// Replicas that answered when the run began: address, and a client that asks only there.
+    replicas: Vec<(String, Client)>,
+    /// Hosts that were up when the run began.
+    hosts: BTreeSet<String>,
+}
+
+impl Outside {
+    /// Looks at how the cluster is, before anything is done to it.
+    pub(super) async fn new(
+        (client, addresses): (Client, Vec<String>),
+        tag: Tag,
+        allowed: BTreeSet<Fault>,
+        (processes, history): (Arc<Vec<NamedProcess>>, Arc<History>),
+        (random, timeline): (ChaCha8Rng, Timeline),
+    ) -> Result<Self, RunError> {
+        let mut replicas = Vec::new();
+        for address in addresses {
+            let pinned = connect(vec![address.clone()]).await?;
+            let answer = timeout(LOOK, pinned.status(v1::Consistency::Stale)).await;
+            if matches!(answer, Ok(Ok(_))) {
+                replicas.push((address, pinned));
+            }
+        }
+        let (_, hosts) = client.list_hosts(v1::ListHostsRequest::default()).await?;
+        let up = hosts.into_iter().filter(is_up).map(|host| host.name);
+        let hosts: BTreeSet<String> = up.collect();
+        for process in processes.iter() {
+            let stranger = { process.host.iter() }.find(|host| !hosts.contains(*host));
+            if let Some(host) = stranger {
+                let text = format!("process {} is of host {host}, which is not up", process.pid);
+                return Err(RunError::Harness(text));
+            }
+        }
+        Ok(Self {
+            client,
+            tag,
+            processes,
+            history,
+            random,
+            odd: Vec::new(),
+            timeline,
+            allowed,
+            replicas,
+            hosts,
+        })
+    }
+
+    /// One act with the calm before it. A cluster that does not answer or is not whole in time is noted in the episode.
+    ///
+    /// # Errors
+    /// If it is not allowed, or a process cannot be signalled or is not started again: no fault of the cluster's.
+    pub(super) async fn strike(&mut self, fault: Fault) -> Result<Episode, RunError> {
+        if !self.allowed.contains(&fault) {
+            let text = format!("{} is not allowed", fault.words());
+            return Err(RunError::Harness(text));
+        }
+        let calm_us = now_us();
+        sleep(CALM).await;
+        let began_us = now_us();
+        let answered = self.history.answered_between(calm_us, began_us);
+        self.timeline.say(Voice::Fault, fault.words());
+        let act = match self.act(fault).await {
+            Err(RunError::Client(error)) => {
+                self.odd.push(format!("nobody answers: {}", chain(&error)));
+                Act::not_made("?")
+            }
+            done => done?,
+        };
+        let healed_us = now_us();
+        let missing = self.await_whole().await;
+        let whole_us = missing.is_none().then(now_us);
+        let sign = if act.made {
+            Voice::Recovery
+        } else {
+            Voice::Stage
+        };
+        self.timeline.say(sign, &act.target);
+        if let Some(missing) = missing {
+            let late = format!("the cluster was not whole again in time: {missing}");
+            self.timeline.say(Voice::Fault, &late);
+            self.odd.push(late);
+        }
+        Ok(Episode {
+            fault,
+            target: act.target,
+            load_per_s: answered as f64 / CALM.as_secs_f64(),
+            began_us,
+            healed_us,
+            whole_us,
+            effect: Some(act.made),
+            odd: std::mem::take(&mut self.odd),
+        })
+    }
+
+    async fn act(&mut self, fault: Fault) -> Result<Act, RunError> {
+        match fault {
+            Fault::GpuBlocked => self.block_gpu().await,
+            Fault::HostBlocked => self.block_host().await,
+            Fault::HostDrained => self.drain_host().await,
+            Fault::JobsCancelled => self.cancel_jobs().await,
+            Fault::LeadershipTransferred => self.transfer_leadership().await,
+            Fault::AgentFrozen => self.freeze_agent().await,
+            Fault::AgentKilled => self.kill_agent().await,
+            Fault::ReplicaFrozen => self.freeze_replica().await,
+            Fault::ReplicaKilled => self.kill_replica().await,
+            other => {
+                let text = format!("{} cannot be done from outside", other.words());
+                Err(RunError::Harness(text))
+            }
+        }
+    }
+
+    /// Waits until the cluster is as it was; tells what is missing if that takes too long.
+    pub(super) async fn await_whole(&self) -> Option<String> {
+        let deadline = Instant::now() + WHOLE_PATIENCE;
+        loop {
+            let missing = self.missing().await;
+            if missing.is_none() || Instant::now() > deadline {
+                return missing;
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    async fn missing(&self) -> Option<String> {
+        let status = self.client.status(v1::Consistency::Linearizable);
+        let Ok(Ok(status)) = timeout(LOOK, status).await else {
+            return Some("nobody leads".to_owned());
+        };
+        for (address, client) in &self.replicas {
+            match timeout(LOOK, client.status(v1::Consistency::Stale)).await {
+                Ok(Ok(seen)) if seen.revision >= status.revision => {}
+                Ok(Ok(seen)) => {
+                    let (has, lacks) = (seen.revision, status.revision);
+                    let text =
+                        format!("the replica at {address} is at {has}, the leader at {lacks}");
+                    return Some(text);
+                }
+                _ => return Some(format!("the replica at {address} does not answer")),
+            }
+        }
+        let listed = self.client.list_hosts(v1::ListHostsRequest::default());
+        let Ok(Ok((_, hosts))) = timeout(LOOK, listed).await else {
+            return Some("hosts are not listed".to_owned());
+        };
+        let up: BTreeSet<String> = { hosts.into_iter().filter(is_up) }
+            .map(|host| host.name)
+            .collect();
+        let absent = self.hosts.difference(&up).next();
+        absent.map(|host| format!("host {host} is not up"))
+    }
+}
+
+/// Whether a host's beats arrive.
+pub(super) fn is_up(host: &v1::Host) -> bool {
+    host.health() == v1::HostHealth::Up
+}

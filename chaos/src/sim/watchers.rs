@@ -1,0 +1,194 @@
+//! Watchers: each wants every event from the first on, through the real hub of whichever replica it reaches, and goes on at
+//! another one where it was cut off, as the SDK does.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_client::WatchPosition;
+use muster_core::event::Event;
+use muster_core::ids::Revision;
+use muster_core::state::State;
+use muster_raft_store::Handle;
+use muster_scheduler::watch_hub::{SubscribeError, Subscription, WatchFilter, WatchHub};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::coverage::Situation;
+use super::judges::Judges;
+use super::network::SimNetwork;
+use super::runtime::{NodeId, spawn_on};
+
+/// First node number of watchers.
+pub const WATCHER_NODES: u32 = 950;
+/// Watches that a hub serves.
+pub const WATCHES_MAX: usize = 16;
+/// Revisions that it queues for each: few, so that some do not keep up.
+pub const QUEUED_REVISIONS: usize = 64;
+/// How long a watcher bears silence: longer than the time between two bookmarks.
+const SILENCE: Duration = Duration::from_secs(8);
+/// How long a stream is kept, in milliseconds: then the watcher goes on elsewhere, whether it was cut off or not.
+const KEPT_MS: std::ops::Range<u64> = 200..10_000;
+/// Pause before another try.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Messages that may be under way.
+const UNDER_WAY_MAX: usize = 16;
+
+/// The hubs of the replicas that are up.
+#[derive(Clone, Default)]
+pub struct Hubs {
+    inner: Arc<Mutex<BTreeMap<NodeId, (Arc<WatchHub>, Handle<State>)>>>,
+}
+
+impl fmt::Debug for Hubs {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.lock().keys()).finish()
+    }
+}
+
+impl Hubs {
+    /// A replica serves watches from now on.
+    pub fn listen(&self, replica: NodeId, hub: Arc<WatchHub>, handle: Handle<State>) {
+        self.lock().insert(replica, (hub, handle));
+    }
+
+    /// A replica is down.
+    pub fn close(&self, replica: NodeId) {
+        self.lock().remove(&replica);
+    }
+
+    /// Any of the replicas that are up.
+    fn draw(&self, random: &mut ChaCha8Rng) -> Option<(NodeId, Arc<WatchHub>, Handle<State>)> {
+        let hubs = self.lock();
+        let at = random.random_range(0..hubs.len().max(1));
+        let (node, (hub, handle)) = hubs.iter().nth(at)?;
+        Some((*node, Arc::clone(hub), handle.clone()))
+    }
+
+    // A panic while the lock is held ends the world anyway; what is behind it is plain data.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, (Arc<WatchHub>, Handle<State>)>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One watcher.
+#[derive(Debug)]
+pub struct SimWatcher {
+    /// Its number, from 0.
+    pub number: u32,
+    /// The links.
+    pub network: SimNetwork,
+    /// Where it may listen.
+    pub hubs: Hubs,
+    /// Who compares what it is told.
+    pub judges: Judges,
+    /// Its draws.
+    pub random: ChaCha8Rng,
+    /// Whether it goes on one revision too late (a mutant).
+    pub skips: bool,
+}
+
+/// What comes from a replica.
+type Told = (Revision, Vec<Event>);
+
+impl SimWatcher {
+    /// Its node.
+    #[must_use]
+    pub const fn node(&self) -> NodeId {
+        NodeId(WATCHER_NODES + self.number)
+    }
+
+    /// Listens as long as the world lasts.
+    pub async fn run(mut self) {
+        let mut position = WatchPosition::after(Some(Revision(0)));
+        loop {
+            if let Some(stream) = self.open(&mut position).await {
+                self.follow(stream, &mut position).await;
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Opens a stream at some replica, behind what was delivered.
+    async fn open(&mut self, position: &mut WatchPosition) -> Option<mpsc::Receiver<Told>> {
+        let (replica, hub, handle) = self.hubs.draw(&mut self.random)?;
+        let watcher = self.node();
+        if !self.network.travel(watcher, replica).await {
+            return None;
+        }
+        let from = position.revision().unwrap_or_default();
+        let is_resumed = from > Revision(0);
+        let asked = match self.skips && is_resumed {
+            true => Revision(from.0 + 1),
+            false => from,
+        };
+        let opened = hub.subscribe(|| handle.fork(), Some(asked), WatchFilter::default());
+        let subscription = match opened {
+            Ok(subscription) => subscription,
+            Err(SubscribeError::Compacted(gone)) => {
+                position.bookmark(gone.compacted);
+                let number = self.number;
+                self.judges
+                    .with(|seen| seen.watching.gone(number, gone.compacted));
+                return None;
+            }
+            Err(SubscribeError::Full { .. }) => return None,
+        };
+        if is_resumed {
+            self.judges
+                .with(|seen| seen.coverage.reached(Situation::WatchResumed));
+        }
+        let (tell, told) = mpsc::channel(UNDER_WAY_MAX);
+        let network = self.network.clone();
+        spawn_on(
+            replica,
+            self.random.random(),
+            carry(subscription, network, (replica, watcher), tell),
+        );
+        Some(told)
+    }
+
+    /// Takes what comes until the stream ends, is silent for too long or was kept long enough.
+    async fn follow(&mut self, mut stream: mpsc::Receiver<Told>, position: &mut WatchPosition) {
+        let kept = Duration::from_millis(self.random.random_range(KEPT_MS));
+        let until = Instant::now() + kept;
+        loop {
+            let silence = Instant::now() + SILENCE;
+            let next = tokio::time::timeout_at(until.min(silence), stream.recv());
+            let Ok(Some((revision, events))) = next.await else {
+                return;
+            };
+            let number = self.number;
+            if events.is_empty() {
+                position.bookmark(revision);
+                self.judges
+                    .with(|seen| seen.watching.bookmark(number, revision));
+            } else if position.deliver(revision) {
+                self.judges
+                    .with(|seen| seen.watching.told(number, revision, &events));
+            }
+        }
+    }
+}
+
+/// Carries what a hub tells to a watcher, until the watcher has gone or a message is lost.
+async fn carry(
+    mut subscription: Subscription,
+    network: SimNetwork,
+    (replica, watcher): (NodeId, NodeId),
+    tell: mpsc::Sender<Told>,
+) {
+    while let Ok(told) = subscription.next().await {
+        if !network.travel(replica, watcher).await {
+            // Silence: the watcher notices that nothing comes any more.
+            tell.closed().await;
+            return;
+        }
+        if tell.send(told).await.is_err() {
+            return;
+        }
+    }
+}

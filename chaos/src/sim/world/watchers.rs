@@ -1,0 +1,50 @@
+//! The watchers of a world, and the hubs that tell them.
+
+use std::sync::Arc;
+
+use muster_core::state::State;
+use muster_raft_store::Handle;
+use muster_scheduler::watch_hub::WatchHub;
+use tokio_util::sync::CancellationToken;
+
+use super::World;
+use crate::sim::draws::{Domain, draws, seed_of};
+use crate::sim::mutant::Mutant;
+use crate::sim::runtime::{NodeId, spawn_on};
+use crate::sim::watchers::{QUEUED_REVISIONS, SimWatcher, WATCHES_MAX};
+
+/// Watchers of a world.
+const WATCHERS: u32 = 2;
+
+impl World {
+    /// Lets a replica serve watches.
+    pub(super) fn start_hub(&self, id: u32, handle: Handle<State>) {
+        let revision = handle.with_state(|state| state.revision);
+        let hub = Arc::new(WatchHub::new(revision, WATCHES_MAX, QUEUED_REVISIONS));
+        let node = NodeId(id);
+        self.hubs.listen(node, Arc::clone(&hub), handle.clone());
+        let seed = seed_of(self.options.seed, Domain::Watch, id, self.replicas.life(id));
+        spawn_on(node, seed, async move {
+            let applied = handle.applied();
+            hub.run(applied, || handle.fork(), CancellationToken::new())
+                .await;
+        });
+    }
+
+    /// Lets all watchers begin.
+    pub(super) fn start_watchers(&self) {
+        for number in 0..WATCHERS {
+            self.judges.with(|seen| seen.watching.began(number));
+            let watcher = SimWatcher {
+                number,
+                network: self.network.clone(),
+                hubs: self.hubs.clone(),
+                judges: self.judges.clone(),
+                random: draws(self.options.seed, Domain::Watcher, number, 0),
+                skips: self.options.mutant == Some(Mutant::SkipsOnResume),
+            };
+            let seed = seed_of(self.options.seed, Domain::Watcher, number, 1);
+            spawn_on(watcher.node(), seed, watcher.run());
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! `muster cluster members`, `add`, `promote`, `remove`, `replace`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::Args;
+use muster_client::{Client, ClientConfig, ClientError};
+use muster_core::ids::ReplicaId;
+use muster_proto::v1;
+use muster_proto::v1::change_replicas_request::Change;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::connection::{Freshness, Options};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, Screen, note, render_document, render_rows};
+use crate::parse;
+use crate::view::MemberView;
+
+/// Time between two looks at a replica that catches up.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// Longest that a replica is asked for its version.
+const VERSION_DEADLINE: Duration = Duration::from_secs(1);
+/// Longest that catching up may take where nothing else is said.
+const CATCH_UP_MAX: Duration = Duration::from_mins(10);
+/// Log entries with which a learner may vote: the scheduler's `PROMOTION_LAG_ENTRIES_MAX`.
+const LEVEL_LAG_ENTRIES_MAX: u64 = 256;
+
+/// `muster cluster members`
+#[derive(Debug, Args)]
+pub(crate) struct Members {
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+/// `muster cluster add`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The replica must run already, with an empty data directory:\n\n  \
+    muster scheduler --replica-id 4 --join node1:7400,node2:7400 --advertise node4:7400"
+)]
+pub(crate) struct Add {
+    /// The new replica: an id that was never used, above all others, and where it is reached
+    #[arg(value_name = "ID=HOST:PORT", value_parser = parse::replica)]
+    replica: (ReplicaId, String),
+    /// Leave it a learner: it receives the log and does not vote
+    #[arg(long)]
+    learner: bool,
+    #[command(flatten)]
+    patience: Patience,
+}
+
+/// `muster cluster promote`
+#[derive(Debug, Args)]
+pub(crate) struct Promote {
+    /// The learner that should vote
+    #[arg(value_name = "ID")]
+    replica: u64,
+    #[command(flatten)]
+    patience: Patience,
+}
+
+/// `muster cluster remove`
+#[derive(Debug, Args)]
+pub(crate) struct Remove {
+    /// The replica that leaves, for ever: a leader hands leadership over first
+    #[arg(value_name = "ID")]
+    replica: u64,
+    /// Also where fewer than three voters are left, which survive no failure
+    #[arg(long)]
+    force: bool,
+}
+
+/// `muster cluster replace`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The new replica must run already, with an empty data directory; `muster cluster add --help` shows how."
+)]
+pub(crate) struct Replace {
+    /// The voter that leaves, dead or alive
+    #[arg(value_name = "OLD")]
+    old: u64,
+    /// The new replica; the id alone if it is a learner already
+    #[arg(value_name = "NEW=HOST:PORT", value_parser = parse::replica_or_id)]
+    new: (ReplicaId, Option<String>),
+    #[command(flatten)]
+    patience: Patience,
+}
+
+/// How long to wait for a replica that catches up.
+#[derive(Clone, Copy, Debug, Args)]
+struct Patience {
+    /// Longest that catching up may take (10m); asking again later goes on where this ended
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    timeout: Option<Duration>,
+}
+
+impl Members {
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        // Only the leader knows how far the others are, and when they were heard.
+        let client = options.connect_to_follow().await?;
+        let screen = options.screen();
+        let status = client.status(self.freshness.consistency()).await?;
+        let versions = versions(&status.replicas).await;
+        let rows: Vec<MemberView> = status
+            .replicas
+            .into_iter()
+            .map(|replica| {
+                let version = versions.get(&replica.id).cloned();
+                MemberView::new(replica, version)
+            })
+            .collect();
+        screen.data(&render_rows(&screen, status.revision, &rows)?)?;
+        Ok(Exit::Ok)
+    }
+}
+
+/// The versions of those that answer, each asked by itself.
+async fn versions(replicas: &[v1::Replica]) -> BTreeMap<u64, String> {
+    let mut asked = JoinSet::new();
+    for replica in replicas {
+        asked.spawn(version(replica.id, replica.address.clone()));
+    }
+    asked.join_all().await.into_iter().flatten().collect()
+}
+
+async fn version(id: u64, address: String) -> Option<(u64, String)> {
+    let config = ClientConfig {
+        deadline: VERSION_DEADLINE,
+        per_try_deadline: VERSION_DEADLINE,
+        unreachable_deadline: Duration::ZERO,
+        discover: false,
+        ..ClientConfig::new([address])
+    };
+    let client = Client::connect(config).await.ok()?;
+    let status = client.status(v1::Consistency::Stale).await.ok()?;
+    // Somebody else may listen there by now.
+    (status.replica_id == id).then_some((id, status.version))
+}
+
+impl Add {
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect_to_follow().await?;
+        let screen = options.screen();
+        let (id, address) = self.replica;
+        let added = client.change_replicas(add(id, &address), false).await?;
+        if self.learner {
+            return told(&screen, id, "is a learner", "was a learner already", &added);
+        }
+        screen.progress(&format!(
+            "replica {id} at {address} learns; it catches up before it votes"
+        ));
+        let change = Change::PromoteReplicaId(id.get());
+        let promoted = catch_up(&client, &screen, (id, change), self.patience).await?;
+        told(&screen, id, "votes", "voted already", &promoted)
+    }
+}
+
+impl Promote {
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect_to_follow().await?;
+        let screen = options.screen();
+        let id = ReplicaId(self.replica);
+        let change = Change::PromoteReplicaId(self.replica);
+        let promoted = catch_up(&client, &screen, (id, change), self.patience).await?;
+        told(&screen, id, "votes", "voted already", &promoted)
+    }
+}
+
+impl Remove {
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect_to_follow().await?;
+        let screen = options.screen();
+        let change = Change::RemoveReplicaId(self.replica);
+        let removed = client.change_replicas(change, self.force).await?;
+        let id = ReplicaId(self.replica);
+        told(&screen, id, "is removed", "was removed already", &removed)
+    }
+}
+
+impl Replace {
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect_to_follow().await?;
+        let screen = options.screen();
+        let (new, address) = self.new;
+        if let Some(address) = address {
+            client.change_replicas(add(new, &address), false).await?;
+            screen.progress(&format!(
+                "replica {new} at {address} learns; it catches up before it votes in place of replica {}",
+                self.old
+            ));
+        }
+        let change = Change::Replace(v1::ReplaceReplica {
+            old_replica_id: self.old,
+            new_replica_id: new.get(),
+        });
+        let replaced = catch_up(&client, &screen, (new, change), self.patience).await?;
+        let done = format!("votes in place of replica {}", self.old);
+        told(
+            &screen,
+            new,
+            &done,
+            "had taken its place already",
+            &replaced,
+        )
+    }
+}
+
+fn add(id: ReplicaId, address: &str) -> Change {
+    Change::Add(v1::AddReplica {
+        replica_id: id.get(),
+        address: address.to_owned(),
+    })
+}
+
+/// Waits until a learner is nearly level, telling how far it is, and lets it vote. Under load it may fall behind between the
+/// look and the request: then it is looked at again.
+async fn catch_up(
+    client: &Client,
+    screen: &Screen,
+    (id, change): (ReplicaId, Change),
+    patience: Patience,
+) -> Result<v1::ChangeReplicasResponse, Failure> {
+    let deadline = Instant::now() + patience.timeout.unwrap_or(CATCH_UP_MAX);
+    let mut shown = None;
+    loop {
+        let status = client.status(v1::Consistency::Linearizable).await?;
+        let replica = status.replicas.iter().find(|known| known.id == id.get());
+        let lag = replica.and_then(|replica| replica.lag_entries);
+        let is_learner = replica.is_some_and(|replica| replica.role() == v1::ReplicaRole::Learner);
+        // Followers do not know how far the others are: then the leader is asked at once, and refuses what is too early.
+        if !is_learner || lag.is_none_or(|lag| lag <= LEVEL_LAG_ENTRIES_MAX) {
+            match client.change_replicas(change.clone(), false).await {
+                Ok(changed) => return Ok(changed),
+                Err(error) if is_learner && lags(&error) && Instant::now() < deadline => {}
+                Err(error) => return Err(error.into()),
+            }
+        } else if Instant::now() >= deadline {
+            let lag = lag.unwrap_or_default();
+            return Err(
+                Failure::new(format!("replica {id} still lacks {lag} log entries"))
+                    .exiting(Exit::TimedOut)
+                    .help(format!(
+                        "it goes on catching up; `muster cluster promote {id}` lets it vote"
+                    )),
+            );
+        }
+        if lag != shown {
+            shown = lag;
+            let lag = lag.map_or_else(String::new, |lag| format!(": {lag} log entries behind"));
+            screen.progress(&format!("replica {id} catches up{lag}"));
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Whether a refusal passes by waiting: the replica is not level, or not heard yet.
+fn lags(error: &ClientError) -> bool {
+    error.refusal().is_some_and(|refusal| {
+        refusal.reason == "NOT_LEVEL" || refusal.reason == "CHANGE_UNDER_WAY"
+    })
+}
+
+fn told(
+    screen: &Screen,
+    id: ReplicaId,
+    done: &str,
+    was_so: &str,
+    answer: &v1::ChangeReplicasResponse,
+) -> Result<Exit, Failure> {
+    if !answer.warning.is_empty() && screen.is_table() {
+        note(&format!("warning: {}", answer.warning));
+    }
+    let said = if answer.changed { done } else { was_so };
+    screen.data(&match screen.format {
+        Format::Table | Format::Wide => format!("replica {id} {said}\n"),
+        Format::Name => format!("{id}\n"),
+        format => {
+            let warning = Some(&answer.warning).filter(|warning| !warning.is_empty());
+            let done = serde_json::json!({
+                "replica": id, "changed": answer.changed, "warning": warning,
+            });
+            render_document(format, &done)?
+        }
+    })?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,103 @@
+//! `muster config`: settings files, without a cluster.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Subcommand, ValueEnum};
+use muster_scheduler::SchedulerConfig;
+use muster_settings::{Loaded, Settings, default_file, load, reference};
+use muster_worker::WorkerConfig;
+
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::settings::failure;
+
+/// What `muster config` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Check a settings file: unknown options, wrong values, broken rules
+    Check(Check),
+    /// Print a settings file that says everything as it is anyway
+    PrintDefault {
+        /// Of which role
+        role: Role,
+    },
+    /// Print a role's options as the Markdown table of docs/configuration.md
+    Reference {
+        /// Of which role
+        role: Role,
+    },
+}
+
+/// `muster config check`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    /// The file: TOML, or JSON if it is named so
+    file: PathBuf,
+    /// Whose settings they are; told by the file's name (scheduler.toml, worker-gpu.toml) if left out
+    #[arg(long)]
+    role: Option<Role>,
+}
+
+/// A role that has settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    /// `muster scheduler`
+    Scheduler,
+    /// `muster worker`
+    Worker,
+}
+
+impl Verb {
+    /// Does it.
+    pub(crate) fn run(&self, options: &Options) -> Result<Exit, Failure> {
+        let text = match self {
+            Self::Check(check) => check.run()?,
+            Self::PrintDefault {
+                role: Role::Scheduler,
+            } => default_file::<SchedulerConfig>(),
+            Self::PrintDefault { role: Role::Worker } => default_file::<WorkerConfig>(),
+            Self::Reference {
+                role: Role::Scheduler,
+            } => reference::<SchedulerConfig>(),
+            Self::Reference { role: Role::Worker } => reference::<WorkerConfig>(),
+        };
+        options.screen().data(&text)?;
+        Ok(Exit::Ok)
+    }
+}
+
+impl Check {
+    fn run(&self) -> Result<String, Failure> {
+        match self.role.map_or_else(|| role_of(&self.file), Ok)? {
+            Role::Scheduler => check::<SchedulerConfig>(&self.file),
+            Role::Worker => check::<WorkerConfig>(&self.file),
+        }
+    }
+}
+
+/// The role that a file's name tells.
+fn role_of(file: &Path) -> Result<Role, Failure> {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    match (name.contains("scheduler"), name.contains("worker")) {
+        (true, false) => Ok(Role::Scheduler),
+        (false, true) => Ok(Role::Worker),
+        _ => {
+            let message = format!("`{name}` does not tell whose settings it holds");
+            Err(Failure::usage(message).help("say it: --role scheduler, or --role worker"))
+        }
+    }
+}
+
+/// Reads a file as a role would, without variables and flags.
+fn check<S: Settings>(file: &Path) -> Result<String, Failure> {
+    let read: Loaded<S> = load(Some(file), &[]).map_err(|problems| failure(&problems))?;
+    let (name, role) = (file.display(), S::ROLE);
+    let mut changed = read.changed().join(", ");
+    if changed.is_empty() {
+        changed.push_str("none");
+    }
+    Ok(format!(
+        "{name}: in order for `muster {role}`; other than by default: {changed}\n"
+    ))
+}

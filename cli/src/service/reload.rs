@@ -1,0 +1,94 @@
+//! Settings that are read anew while a service runs.
+
+use std::convert::Infallible;
+
+use muster_settings::{Loaded, Origin, changes};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::logging::LogControl;
+use crate::settings::{Service, Source};
+
+/// Reads a service's settings at every SIGHUP.
+pub(super) struct Reloader<S> {
+    source: Source<S>,
+    /// Those that the service began with: what needs a restart is compared with them.
+    begun: Loaded<S>,
+    /// Those that it was last given.
+    newest: Loaded<S>,
+    log: LogControl,
+    sender: watch::Sender<S>,
+}
+
+impl<S: Service> Reloader<S> {
+    /// One for a service that begins with these settings, and where the service finds the newest ones.
+    pub(super) fn new(
+        source: Source<S>,
+        begun: Loaded<S>,
+        log: LogControl,
+    ) -> (Self, watch::Receiver<S>) {
+        let (sender, receiver) = watch::channel(begun.settings.clone());
+        let reloader = Self {
+            source,
+            newest: begun.clone(),
+            begun,
+            log,
+            sender,
+        };
+        (reloader, receiver)
+    }
+
+    /// Reloads whenever the signal comes.
+    pub(super) async fn run(mut self) -> Infallible {
+        match signal(SignalKind::hangup()) {
+            Ok(mut hang_up) => {
+                while hang_up.recv().await.is_some() {
+                    self.reload();
+                }
+            }
+            Err(error) => tracing::error!(%error, "settings cannot be reloaded while this runs"),
+        }
+        std::future::pending().await
+    }
+
+    fn reload(&mut self) {
+        let read = match self.source.load() {
+            Ok(read) => read,
+            Err(failure) => {
+                let problems = failure.text();
+                tracing::error!(
+                    problems,
+                    "the settings are not reloaded: those that run stay"
+                );
+                return;
+            }
+        };
+        let reloaded = changes(&self.newest, &read).reloaded;
+        let need_restart = changes(&self.begun, &read).need_restart;
+        let overridden = read
+            .origins
+            .iter()
+            .filter_map(|(key, origin)| match origin {
+                Origin::File { .. } => None,
+                origin => Some(format!("{key} ({origin})")),
+            });
+        let overridden = overridden.collect::<Vec<_>>().join(", ");
+        tracing::info!(
+            changed = reloaded.join(", "),
+            overridden,
+            "settings reloaded"
+        );
+        if !need_restart.is_empty() {
+            let options = need_restart.join(", ");
+            tracing::warn!(
+                options,
+                "changed options that take effect when the service is started again"
+            );
+        }
+        if let Err(failure) = self.log.filter(read.settings.logging()) {
+            tracing::error!(error = failure.text(), "the log's filter stays as it is");
+        }
+        self.sender.send_replace(read.settings.clone());
+        self.newest = read;
+    }
+}

@@ -1,0 +1,57 @@
+//! Writing down which replicas there are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::apply::Step;
+use crate::command::{ReplicaRecord, ReplicaStanding};
+use crate::event::{EventKind, ReplicaChanged};
+use crate::ids::ReplicaId;
+use crate::state::{Answer, Replicas};
+
+impl Step<'_> {
+    /// Takes over which replicas there are, and tells what changed since they were written down last. The first time tells
+    /// nothing: nobody came then. A repetition changes nothing.
+    pub(super) fn record_replicas(&mut self, replicas: &[ReplicaRecord]) -> Answer {
+        let found: BTreeMap<ReplicaId, &ReplicaRecord> = replicas
+            .iter()
+            .map(|replica| (replica.id, replica))
+            .collect();
+        let known = Arc::clone(&self.state.replicas);
+        if !known.is_empty() {
+            self.tell_replicas(&known, &found);
+        }
+        let newest = found.keys().next_back().copied().unwrap_or_default();
+        self.state.replicas = Arc::new(Replicas {
+            present: found.into_values().cloned().collect(),
+            highest: known.highest.max(newest),
+        });
+        Answer::Done
+    }
+
+    fn tell_replicas(&mut self, known: &Replicas, found: &BTreeMap<ReplicaId, &ReplicaRecord>) {
+        for replica in &known.present {
+            if !found.contains_key(&replica.id) {
+                self.tell_replica(replica, ReplicaStanding::Removed);
+            }
+        }
+        for replica in found.values() {
+            if known.get(replica.id) != Some(*replica) {
+                let standing = if replica.votes {
+                    ReplicaStanding::Voter
+                } else {
+                    ReplicaStanding::Learner
+                };
+                self.tell_replica(replica, standing);
+            }
+        }
+    }
+
+    fn tell_replica(&mut self, replica: &ReplicaRecord, standing: ReplicaStanding) {
+        self.emit(EventKind::ReplicaChanged(ReplicaChanged {
+            replica: replica.id,
+            address: replica.address.clone(),
+            standing,
+        }));
+    }
+}

@@ -1,0 +1,60 @@
+//! Who suspects a component: it is suspect as long as anybody does.
+
+use serde::{Deserialize, Serialize};
+
+use super::condition::HOLDS_MAX;
+use super::{Actor, Change, Condition, Event, Phase};
+use crate::time::TimeMs;
+
+/// Who suspects a component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspected {
+    /// By which rule.
+    pub rule: String,
+    /// What was seen.
+    pub evidence: String,
+    /// When that was last said.
+    pub at: TimeMs,
+}
+
+impl Condition {
+    /// A rule that suspected it does so no more. Whether another one still does: it is the one that accuses it from now on.
+    pub fn suspects_no_more(&mut self, rule: &str) -> bool {
+        self.suspected.retain(|it| it.rule != rule);
+        let is_suspect = self.phase == Phase::Suspect;
+        let Some(next) = self.suspected.first().filter(|_| is_suspect) else {
+            return false;
+        };
+        let (rule, evidence, at) = (next.rule.clone(), next.evidence.clone(), next.at);
+        if self.accusation().is_none_or(|it| it.rule != rule) {
+            self.remember(Change {
+                event: Event::Suspect,
+                actor: Actor::Rule(rule.clone()),
+                rule,
+                evidence,
+                at,
+                is_strike: false,
+                expires_at: None,
+                by_hand: false,
+            });
+        }
+        true
+    }
+
+    /// Remembers that a rule suspects it, beside others that do.
+    pub(super) fn suspect(&mut self, change: &Change) {
+        let Change {
+            rule, evidence, at, ..
+        } = change;
+        let known = self.suspected.iter_mut().find(|it| it.rule == *rule);
+        if let Some(known) = known {
+            (known.evidence, known.at) = (evidence.clone(), *at);
+        } else if self.suspected.len() < HOLDS_MAX {
+            self.suspected.push(Suspected {
+                rule: rule.clone(),
+                evidence: evidence.clone(),
+                at: *at,
+            });
+        }
+    }
+}

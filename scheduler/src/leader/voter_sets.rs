@@ -1,0 +1,88 @@
+//! Whose word counts: a majority of every set of voters.
+
+use std::collections::BTreeSet;
+
+use muster_core::ids::ReplicaId;
+use muster_raft_store::Status;
+
+/// The sets of voters of the group: one, or several while the voters change. Somebody in one of them may be in none of the
+/// others, so a majority of all voters together decides nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct VoterSets(Vec<BTreeSet<ReplicaId>>);
+
+impl VoterSets {
+    /// Those of the membership that counts now.
+    pub(super) fn of(status: &Status) -> Self {
+        let set = |ids: &BTreeSet<u64>| ids.iter().copied().map(ReplicaId).collect();
+        Self(status.voter_sets.iter().map(set).collect())
+    }
+
+    /// The same and one more.
+    pub(super) fn and(mut self, more: Option<&BTreeSet<ReplicaId>>) -> Self {
+        self.0.extend(more.cloned());
+        self
+    }
+
+    /// Whether these replicas are a majority of every set. Without voters nobody is.
+    pub(super) fn have_majority(&self, replicas: &BTreeSet<ReplicaId>) -> bool {
+        !self.0.is_empty()
+            && self
+                .0
+                .iter()
+                .all(|set| set.intersection(replicas).count() > set.len() / 2)
+    }
+
+    /// Everybody in any of them.
+    pub(super) fn everybody(&self) -> BTreeSet<ReplicaId> {
+        self.0.iter().flatten().copied().collect()
+    }
+
+    /// Everybody but one.
+    pub(super) fn others(&self, own: ReplicaId) -> impl Iterator<Item = ReplicaId> {
+        self.everybody()
+            .into_iter()
+            .filter(move |replica| *replica != own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(list: &[u64]) -> BTreeSet<ReplicaId> {
+        list.iter().copied().map(ReplicaId).collect()
+    }
+
+    fn sets(lists: &[&[u64]]) -> VoterSets {
+        VoterSets(lists.iter().map(|list| ids(list)).collect())
+    }
+
+    #[test]
+    fn a_majority_of_all_together_is_none_of_each() {
+        // Three of five are a majority of the union, and one of three of the old voters.
+        let joint = sets(&[&[1, 2, 3], &[3, 4, 5]]);
+        assert!(!joint.have_majority(&ids(&[3, 4, 5])));
+        assert!(!joint.have_majority(&ids(&[1, 2, 3])));
+        assert!(joint.have_majority(&ids(&[2, 3, 4])));
+        assert_eq!(joint.everybody(), ids(&[1, 2, 3, 4, 5]));
+    }
+
+    #[test]
+    fn half_is_no_majority_and_nobody_is_none_of_nothing() {
+        let even = sets(&[&[1, 2, 3, 4]]);
+        assert!(!even.have_majority(&ids(&[1, 2])));
+        assert!(even.have_majority(&ids(&[1, 2, 4])));
+        // Learners and those who are gone count for nothing.
+        assert!(!even.have_majority(&ids(&[1, 2, 7, 8, 9])));
+        assert!(!sets(&[]).have_majority(&ids(&[1])));
+        assert!(sets(&[&[1]]).have_majority(&ids(&[1])));
+    }
+
+    #[test]
+    fn a_set_to_come_counts_beside_those_of_now() {
+        let wide = sets(&[&[1, 2, 3]]).and(Some(&ids(&[1, 2, 4])));
+        assert!(!wide.have_majority(&ids(&[1, 3])));
+        assert!(wide.have_majority(&ids(&[1, 3, 4])));
+        assert_eq!(sets(&[&[1]]).and(None), sets(&[&[1]]));
+    }
+}

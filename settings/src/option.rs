@@ -1,0 +1,212 @@
+//! The options of a role, read off its settings' schema.
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value};
+
+use crate::{FIRST_VERSION, Settings};
+
+/// One option of a role.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SettingsOption {
+    /// Its name with those of the tables around it: `raft.heartbeat_ms`.
+    pub key: String,
+    /// What its values are.
+    pub kind: Kind,
+    /// What it is where nothing is given; null: it is not set then.
+    pub default: Value,
+    /// What it means.
+    pub text: String,
+    /// The version in which it appeared.
+    pub since: String,
+    /// Whether a change takes effect on SIGHUP.
+    pub reloads: bool,
+    /// The environment variable.
+    pub variable: String,
+    /// The flag, without dashes.
+    pub flag: String,
+    /// A second name of the flag.
+    pub alias: Option<String>,
+    /// Whether it may be unset, which an empty text does.
+    pub can_be_unset: bool,
+}
+
+/// What the values of an option are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// True or false.
+    Truth,
+    /// A whole number, 0 or more.
+    Number,
+    /// A text.
+    Text,
+    /// One of these words.
+    Word(Vec<String>),
+    /// A list of texts.
+    Texts,
+    /// Texts by name.
+    Map,
+    /// Something else, as TOML writes it.
+    Other,
+}
+
+impl Kind {
+    /// In words: a whole number.
+    #[must_use]
+    pub fn description(&self) -> String {
+        match self {
+            Self::Truth => "true or false".to_owned(),
+            Self::Number => "a whole number, 0 or more".to_owned(),
+            Self::Text => "a text".to_owned(),
+            Self::Word(words) => format!("one of {}", words.join(", ")),
+            Self::Texts => "a list of texts".to_owned(),
+            Self::Map => "a table of texts".to_owned(),
+            Self::Other => "a table or a list".to_owned(),
+        }
+    }
+
+    /// Whether a value can be of this kind, as far as can be told without reading it as the option's type.
+    pub(crate) fn admits(&self, value: &Value) -> bool {
+        match self {
+            Self::Truth => value.is_boolean(),
+            Self::Number => value.is_u64(),
+            Self::Text => value.is_string(),
+            Self::Word(words) => { words.iter() }.any(|word| value.as_str() == Some(word)),
+            Self::Texts => value
+                .as_array()
+                .is_some_and(|items| items.iter().all(Value::is_string)),
+            Self::Map => value.is_object(),
+            Self::Other => true,
+        }
+    }
+}
+
+/// All options of a role, by key.
+#[must_use]
+pub fn options<S: Settings>() -> Vec<SettingsOption> {
+    let generator = SchemaSettings::default()
+        .with(|settings| settings.inline_subschemas = true)
+        .into_generator();
+    let schema = generator.into_root_schema_for::<S>().to_value();
+    let defaults = defaults::<S>();
+    let mut found = Vec::new();
+    collect(S::ROLE, "", (&schema, &defaults), &mut found);
+    found
+}
+
+/// The default settings as a tree.
+///
+/// # Panics
+/// If they have no form as JSON; every role's test of its options would fail then.
+pub(crate) fn defaults<S: Settings>() -> Value {
+    serde_json::to_value(S::default()).expect("settings are maps, lists, texts and numbers")
+}
+
+fn collect(
+    role: &str,
+    key: &str,
+    (schema, default): (&Value, &Value),
+    found: &mut Vec<SettingsOption>,
+) {
+    let Some(fields) = fields(schema) else {
+        found.push(SettingsOption::new(role, key, schema, default));
+        return;
+    };
+    for (name, field) in fields {
+        let key = if key.is_empty() {
+            name.clone()
+        } else {
+            format!("{key}.{name}")
+        };
+        collect(
+            role,
+            &key,
+            (field, default.get(name).unwrap_or(&Value::Null)),
+            found,
+        );
+    }
+}
+
+/// The fields of a table of options.
+fn fields(schema: &Value) -> Option<&Map<String, Value>> {
+    present(schema).get("properties")?.as_object()
+}
+
+/// The schema of what an optional thing is when it is there.
+fn present(schema: &Value) -> &Value {
+    let either = schema.get("anyOf").and_then(Value::as_array);
+    let present = either.and_then(|either| either.iter().find(|one| one["type"] != "null"));
+    present.unwrap_or(schema)
+}
+
+impl SettingsOption {
+    fn new(role: &str, key: &str, schema: &Value, default: &Value) -> Self {
+        let said = |name: &str| schema.get(name).and_then(Value::as_str);
+        let text = said("description").unwrap_or_default();
+        let flat = key.replace('.', "_");
+        let variable = format!("MUSTER_{role}_{flat}").to_uppercase();
+        Self {
+            key: key.to_owned(),
+            kind: kind(present(schema)),
+            default: default.clone(),
+            text: text.split_whitespace().collect::<Vec<_>>().join(" "),
+            since: said("x-since").unwrap_or(FIRST_VERSION).to_owned(),
+            reloads: schema.get("x-reload") == Some(&Value::Bool(true)),
+            variable: said("x-variable").map_or(variable, str::to_owned),
+            flag: said("x-flag").map_or_else(|| flat.replace('_', "-"), str::to_owned),
+            alias: said("x-alias").map(str::to_owned),
+            can_be_unset: default.is_null() || may_be_null(schema),
+        }
+    }
+}
+
+impl SettingsOption {
+    /// Its value in a tree of settings.
+    pub(crate) fn of<'a>(&self, tree: &'a Value) -> Option<&'a Value> {
+        let path = format!("/{}", self.key.replace('.', "/"));
+        tree.pointer(&path).filter(|value| !value.is_null())
+    }
+}
+
+fn may_be_null(schema: &Value) -> bool {
+    { schema["type"].as_array() }.is_some_and(|names| names.iter().any(|name| name == "null"))
+}
+
+fn kind(schema: &Value) -> Kind {
+    if let Some(words) = words(schema) {
+        return Kind::Word(words);
+    }
+    match type_of(schema) {
+        Some("boolean") => Kind::Truth,
+        Some("integer") => Kind::Number,
+        Some("string") => Kind::Text,
+        Some("array") if type_of(&schema["items"]) == Some("string") => Kind::Texts,
+        Some("object") => Kind::Map,
+        _ => Kind::Other,
+    }
+}
+
+/// The type, of several the one that is not null.
+fn type_of(schema: &Value) -> Option<&str> {
+    match &schema["type"] {
+        Value::String(name) => Some(name),
+        Value::Array(names) => { names.iter() }
+            .filter_map(Value::as_str)
+            .find(|name| *name != "null"),
+        _ => None,
+    }
+}
+
+/// The words of an enumeration without data.
+fn words(schema: &Value) -> Option<Vec<String>> {
+    let word = |value: &Value| value.as_str().map(str::to_owned);
+    if let Some(Value::Array(values)) = schema.get("enum") {
+        return values.iter().map(word).collect();
+    }
+    let Some(Value::Array(variants)) = schema.get("oneOf") else {
+        return None;
+    };
+    variants
+        .iter()
+        .map(|variant| variant.get("const").and_then(word))
+        .collect()
+}

@@ -1,0 +1,136 @@
+//! Options as documents: a file with the defaults, and the table of the documentation.
+
+use serde_json::Value;
+
+use crate::Settings;
+use crate::option::{Kind, SettingsOption, options};
+
+/// Characters of a comment's line.
+const COMMENT_WIDTH: usize = 100;
+
+/// A settings file in TOML that says everything as it is anyway: each option with its text, version and default.
+#[must_use]
+pub fn default_file<S: Settings>() -> String {
+    let role = S::ROLE;
+    let mut text = format!(
+        "# Settings of `muster {role}`: every option at its default. docs/configuration.md has them as a table.\n"
+    );
+    let mut table = "";
+    let options = in_order(options::<S>());
+    for option in &options {
+        let (around, name) = option.key.rsplit_once('.').unwrap_or(("", &option.key));
+        if around != table {
+            table = around;
+            line(&mut text, &format!("\n[{table}]"));
+        }
+        line(&mut text, "");
+        for words in wrap(&comment(option)) {
+            line(&mut text, &format!("# {words}"));
+        }
+        match as_toml(&option.default) {
+            Some(value) => line(&mut text, &format!("{name} = {value}")),
+            None => line(&mut text, &format!("# {name} =")),
+        }
+    }
+    text
+}
+
+/// The rows of a Markdown table with all options of a role, its head included.
+#[must_use]
+pub fn reference<S: Settings>() -> String {
+    let mut text = "| option | default | since | meaning |\n|---|---|---|---|\n".to_owned();
+    for option in in_order(options::<S>()) {
+        let default = as_toml(&option.default)
+            .map_or_else(|| "not set".to_owned(), |value| format!("`{value}`"));
+        let meaning = meaning(&option);
+        line(
+            &mut text,
+            &format!(
+                "| `{}` | {default} | {} | {meaning} |",
+                option.key, option.since
+            ),
+        );
+    }
+    text
+}
+
+/// Options of no table first, as TOML wants it; otherwise by name.
+fn in_order(mut options: Vec<SettingsOption>) -> Vec<SettingsOption> {
+    options.sort_by(|left, right| {
+        let around = |option: &SettingsOption| {
+            option
+                .key
+                .rsplit_once('.')
+                .map(|(around, _)| around.to_owned())
+        };
+        (around(left), &left.key).cmp(&(around(right), &right.key))
+    });
+    options
+}
+
+/// An option's text for people, with what does not follow from its key.
+fn meaning(option: &SettingsOption) -> String {
+    let mut text = option.text.replace('|', "\\|");
+    if let Kind::Word(words) = &option.kind {
+        let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+        text.push_str(&format!(" One of {}.", words.join(", ")));
+    }
+    if option.reloads {
+        text.push_str(" *Reloads.*");
+    }
+    text
+}
+
+fn comment(option: &SettingsOption) -> String {
+    let reloads = if option.reloads {
+        " Reloads on SIGHUP."
+    } else {
+        ""
+    };
+    let kind = option.kind.description();
+    format!("{} ({kind}; since {}.){reloads}", option.text, option.since)
+}
+
+/// A value as TOML writes it; nothing for one that is not set.
+fn as_toml(value: &Value) -> Option<String> {
+    // What is not set within a value is left out there.
+    let value: toml::Value = serde_json::from_value(without_nulls(value)?).ok()?;
+    Some(value.to_string())
+}
+
+fn without_nulls(value: &Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::Array(items) => Some(items.iter().filter_map(without_nulls).collect()),
+        Value::Object(entries) => {
+            let entries = entries
+                .iter()
+                .filter_map(|(name, value)| Some((name.clone(), without_nulls(value)?)));
+            Some(Value::Object(entries.collect()))
+        }
+        other => Some(other.clone()),
+    }
+}
+
+fn wrap(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let full = { lines.last() }
+            .is_some_and(|line| !line.is_empty() && line.len() + word.len() >= COMMENT_WIDTH);
+        if full {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+fn line(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
+}

@@ -1,0 +1,101 @@
+//! What is wrong with settings, in words that name the option, the place and the way out.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::given::Origin;
+use crate::option::SettingsOption;
+
+/// How alike two names must be, from 0 to 1, for one to be suggested in the place of the other.
+const LIKENESS_MIN: f64 = 0.75;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it was given; none: it follows from the defaults.
+    pub origin: Option<Origin>,
+    /// The option; empty for a file as a whole.
+    pub key: String,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+impl Problem {
+    pub(crate) fn new(origin: Option<&Origin>, key: &str, message: String) -> Self {
+        Self {
+            origin: origin.cloned(),
+            key: key.to_owned(),
+            message,
+        }
+    }
+
+    /// One with the value of an option; tells its default.
+    pub(crate) fn of_option(option: &SettingsOption, origin: &Origin, message: String) -> Self {
+        let message = format!("{message}{}", way_out(option));
+        Self::new(Some(origin), &option.key, message)
+    }
+
+    /// One with a name that no option has.
+    pub(crate) fn unknown(key: &str, origin: &Origin, options: &[SettingsOption]) -> Self {
+        let message = match nearest(key, options.iter().map(|option| &*option.key)) {
+            Some(name) => format!("there is no such option; did you mean `{name}`?"),
+            None => "there is no such option".to_owned(),
+        };
+        Self::new(Some(origin), key, message)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(origin) = &self.origin {
+            write!(formatter, "{origin}: ")?;
+        }
+        if !self.key.is_empty() {
+            write!(formatter, "{}: ", self.key)?;
+        }
+        formatter.write_str(&self.message)
+    }
+}
+
+/// What to do about a value that cannot be: its default.
+pub(crate) fn way_out(option: &SettingsOption) -> String {
+    match &option.default {
+        Value::Null => "; leave it out to have it unset".to_owned(),
+        Value::Object(entries) if entries.is_empty() => String::new(),
+        Value::Array(items) if items.is_empty() => String::new(),
+        default => format!("; the default is {default}"),
+    }
+}
+
+/// The name that is most like this one, if any is like it. Of a name with dots the last word counts by itself as well, so that an
+/// option in the wrong table is found.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    fn last(name: &str) -> &str {
+        name.rsplit('.').next().unwrap_or(name)
+    }
+    let likeness = |candidate: &str| {
+        let whole = strsim::jaro_winkler(name, candidate);
+        whole.max(strsim::jaro_winkler(last(name), last(candidate)) + whole / 100.0)
+    };
+    let rated = known.map(|candidate| (likeness(candidate), candidate));
+    let best = rated.max_by(|(left, _), (right, _)| left.total_cmp(right));
+    best.filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Everything that is wrong with the settings of a role.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Problems {
+    /// The role.
+    pub role: &'static str,
+    /// In the order of the files' lines, as far as they have any; at least one.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = { self.problems.iter() }.map(ToString::to_string);
+        formatter.write_str(&lines.collect::<Vec<_>>().join("\n"))
+    }
+}

@@ -1,0 +1,150 @@
+//! A real Prometheus that reads a cluster.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::eventually::eventually;
+
+/// Whether `prometheus` and `promtool` can be run here.
+#[must_use]
+pub fn has_prometheus() -> bool {
+    let runs = |program: &str| {
+        let mut command = Command::new(program);
+        let quiet = command
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        quiet.status().is_ok_and(|status| status.success())
+    };
+    runs("prometheus") && runs("promtool")
+}
+
+/// A page that a server on this machine gives.
+///
+/// # Errors
+/// If it does not answer.
+pub async fn page(address: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let body = answer
+        .split_once("\r\n\r\n")
+        .map(|(_, body)| body.to_owned());
+    body.ok_or_else(|| std::io::Error::other(answer))
+}
+
+/// A Prometheus that reads its targets every second and evaluates rules. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Prometheus {
+    address: String,
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Prometheus {
+    /// Starts one that reads targets by the name of their job, with a file of rules.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub async fn start(jobs: &[(&str, Vec<String>)], rules: &Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = format!(
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\nrule_files: [{:?}]\nscrape_configs:\n",
+            fs::canonicalize(rules).unwrap()
+        );
+        for (job, targets) in jobs {
+            writeln!(
+                config,
+                "- {{job_name: {job}, static_configs: [{{targets: {targets:?}}}]}}"
+            )
+            .unwrap();
+        }
+        let file = folder.path().join("prometheus.yaml");
+        fs::write(&file, config).unwrap();
+        let address = {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap().to_string()
+        };
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                folder.path().join("data").display()
+            ))
+            .arg(format!("--web.listen-address={address}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut prometheus = Self {
+            address,
+            child,
+            _folder: folder,
+        };
+        eventually("Prometheus is ready", async || {
+            let ended = prometheus.child.try_wait().unwrap();
+            assert!(ended.is_none(), "it ended: {ended:?}");
+            let answer = page(&prometheus.address, "/-/ready").await.ok()?;
+            answer.contains("Ready").then_some(())
+        })
+        .await;
+        prometheus
+    }
+
+    /// What the API says of a path below `/api/v1/`.
+    ///
+    /// # Errors
+    /// Its own words.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub async fn ask(&self, path: &str) -> Result<Value, String> {
+        let text = page(&self.address, &format!("/api/v1/{path}"))
+            .await
+            .unwrap();
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        if answer["status"] == "success" {
+            return Ok(answer["data"].clone());
+        }
+        Err(answer["error"].to_string())
+    }
+
+    /// Series that an expression gives now; those that are no number do not count.
+    ///
+    /// # Errors
+    /// Why it cannot be evaluated.
+    ///
+    /// # Panics
+    /// As [`Prometheus::ask`].
+    pub async fn query(&self, expression: &str) -> Result<Vec<Value>, String> {
+        let mut encoded = String::new();
+        for byte in expression.bytes() {
+            write!(encoded, "%{byte:02X}").unwrap();
+        }
+        let data = self.ask(&format!("query?query={encoded}")).await?;
+        let mut series = data["result"].as_array().cloned().unwrap_or_default();
+        series.retain(|one| one["value"][1] != "NaN");
+        Ok(series)
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,226 @@
+//! `muster chaos run --target`: on a cluster that others use.
+
+use std::process::Stdio;
+
+use muster_client::Client;
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use muster_tests::{
+    Cluster, Run, Shape, eventually, muster, only_attempt, shell, submit, trainer_binary, with_gpus,
+};
+use serde_json::Value;
+
+const SHAPE: Shape = Shape {
+    replicas: 3,
+    workers: 3,
+    gpus: 2,
+};
+/// Why an admin has blocked something, long before the run.
+const ADMINS: &str = "driver 580";
+
+/// Somebody else's job, which runs before the run begins.
+async fn foreign_job(client: &Client) -> (JobId, v1::Attempt) {
+    let job = submit(client, with_gpus(shell("sleep 1000"), 1)).await;
+    let attempt = only_attempt(client, job).await;
+    (job, attempt)
+}
+
+async fn is_untouched(
+    cluster: &Cluster,
+    client: &Client,
+    foreign: (JobId, &v1::Attempt),
+    pids: &[i32],
+) {
+    let (job, before) = foreign;
+    let now = only_attempt(client, job).await;
+    assert_eq!(now.epoch, before.epoch, "the foreign job was moved");
+    assert_eq!(
+        cluster.processes_of(job),
+        pids,
+        "its process is another one"
+    );
+}
+
+/// Blocks by their reasons, and live jobs of any run.
+async fn what_is_left(client: &Client) -> (Vec<String>, usize) {
+    let (_, hosts) = client
+        .list_hosts(v1::ListHostsRequest::default())
+        .await
+        .unwrap();
+    let gpus = hosts.iter().flat_map(|host| &host.gpus);
+    let gpus = gpus.filter_map(|gpu| gpu.block.clone());
+    let blocks = { hosts.iter() }.filter_map(|host| host.block.clone());
+    let reasons = blocks.chain(gpus).map(|block| block.reason).collect();
+    let request = v1::ListJobsRequest {
+        name: "chaos-".to_owned(),
+        ..v1::ListJobsRequest::default()
+    };
+    let (_, jobs) = client.list_jobs(request, 100_000).await.unwrap();
+    assert!(!jobs.is_empty(), "the run has submitted nothing");
+    let live = jobs.iter().filter(|job| {
+        use v1::JobPhase::{Cancelled, Failed, Succeeded};
+        !matches!(job.phase(), Succeeded | Failed | Cancelled)
+    });
+    (reasons, live.count())
+}
+
+#[tokio::test]
+async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed() {
+    let cluster = Cluster::start(SHAPE).await;
+    let client = cluster.client().await;
+    let (foreign, before) = foreign_job(&client).await;
+    let pids = cluster.processes_of(foreign);
+    assert!(!pids.is_empty());
+    let agent = { cluster.workers.iter() }.find(|worker| worker.name != before.tasks[0].host);
+    let agent = agent
+        .map(|agent| format!("{}={}", agent.name, agent.pid()))
+        .unwrap();
+    let replica = cluster.replicas[0].pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let (out, book) = (folder.path().join("report"), folder.path().join("book"));
+    let (out, book) = (out.to_str().unwrap(), book.to_str().unwrap());
+    let trainer = trainer_binary();
+    let allowed =
+        "block-gpu,block-host,drain-host,cancel-jobs,transfer-leader,freeze-agent,freeze-replica";
+    let words = [
+        "chaos",
+        "run",
+        "--target",
+        &cluster.addresses[0],
+        "--allow",
+        allowed,
+    ];
+    let named = [
+        "--agent-pid",
+        &agent,
+        "--replica-pid",
+        &replica,
+        "--book",
+        book,
+    ];
+    let rest = [
+        "--trainer",
+        trainer.to_str().unwrap(),
+        "--out",
+        out,
+        "-o",
+        "json",
+    ];
+    let run = cluster.muster(&[&words[..], &named, &rest].concat()).await;
+    assert_eq!(run.code, 0, "{run:?}");
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(
+        (&told["verdict"], &told["profile"]),
+        (&"accepted".into(), &"target".into())
+    );
+    let faults = told["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), allowed.split(',').count(), "{told}");
+    assert!(faults.iter().all(|it| it["made"] == 1), "{told}");
+    assert_eq!(told["grounds"]["foreign_jobs"], 1, "{told}");
+    assert_eq!(told["grounds"]["foreign_displaced"], 0, "{told}");
+    is_untouched(&cluster, &client, (foreign, &before), &pids).await;
+    assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
+    let report = std::fs::read_to_string(format!("{out}/report.md")).unwrap();
+    assert!(
+        report.contains("every promise held") && report.contains("freeze-agent"),
+        "{report}"
+    );
+}
+
+#[tokio::test]
+async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
+    let cluster = Cluster::start(SHAPE).await;
+    let client = cluster.client().await;
+    let (foreign, before) = foreign_job(&client).await;
+    let pids = cluster.processes_of(foreign);
+    let host = before.tasks[0].host.clone();
+    let other = { cluster.workers.iter() }.find(|worker| worker.name != host);
+    let other = other.map(|worker| worker.name.clone()).unwrap();
+    let words = ["host", "block", &other, "--reason", ADMINS];
+    assert_eq!(cluster.muster(&words).await.code, 0);
+    let words = [
+        "chaos",
+        "run",
+        "--target",
+        &cluster.addresses[0],
+        "--allow",
+        "block-host",
+    ];
+    let mut command = cluster.command(&words);
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let child = command.spawn().unwrap();
+    let pid = child.id().unwrap().to_string();
+    eventually("the run has blocked a host", async || {
+        let (_, hosts) = client
+            .list_hosts(v1::ListHostsRequest::default())
+            .await
+            .ok()?;
+        let mut blocks = hosts.into_iter().filter_map(|host| host.block);
+        blocks.any(|block| block.reason != ADMINS).then_some(())
+    })
+    .await;
+    let sent = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+    let ended = child.wait_with_output().await.unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("interrupted; what it had made is cleared away"),
+        "{told}"
+    );
+    assert_eq!(what_is_left(&client).await, (vec![ADMINS.to_owned()], 0));
+    is_untouched(&cluster, &client, (foreign, &before), &pids).await;
+}
+
+#[tokio::test]
+async fn what_is_not_known_not_allowed_or_not_what_it_is_said_to_be_is_refused() {
+    let target = ["chaos", "run", "--target", "127.0.0.1:1"];
+    let refused = async |words: &[&str], told: &[&str]| {
+        let run = Run::of(muster(words), "").await;
+        assert_eq!(run.code, 64, "{run:?}");
+        assert!(told.iter().all(|it| run.stderr.contains(it)), "{run:?}");
+    };
+    let with = |words: &[&'static str]| [&target[..], words].concat();
+    refused(
+        &with(&["--allow", "disk-full"]),
+        &["disk-full", "block-gpu", "kill-agent"],
+    )
+    .await;
+    refused(&with(&["--allow", "kill-agent"]), &["--agent-pid HOST=PID"]).await;
+    refused(
+        &with(&["--replica-pid", "1"]),
+        &["freeze-replica and kill-replica"],
+    )
+    .await;
+    refused(
+        &with(&["--allow", "freeze-agent", "--agent-pid", "x"]),
+        &["HOST=PID"],
+    )
+    .await;
+    refused(&with(&["--profile", "leader-kill"]), &["--profile"]).await;
+    let killed = [
+        "--allow",
+        "kill-replica",
+        "--replica-pid",
+        "1",
+        "--repetitions",
+        "2",
+    ];
+    refused(&with(&killed), &["another process id"]).await;
+    refused(&["chaos", "run", "--allow", "block-gpu"], &["--target"]).await;
+    let own = std::process::id().to_string();
+    let words = [
+        &target[..],
+        &["--allow", "freeze-replica", "--replica-pid", &own],
+    ]
+    .concat();
+    let run = Run::of(muster(&words), "").await;
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("is no `muster scheduler`"), "{run:?}");
+}

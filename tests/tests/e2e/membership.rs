@@ -1,0 +1,325 @@
+//! Replicas come, are replaced and go while the cluster works.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use muster_client::{Client, ClientConfig, WatchFilter, WatchUpdate};
+use muster_core::ids::{JobId, Revision};
+use muster_proto::v1;
+use muster_proto::v1::event::Kind;
+use muster_tests::{Cluster, Run, Shape, eventually, shell};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+/// Exit code of a replica that the group has removed.
+const REMOVED: i32 = 5;
+
+const ONE_WORKER: Shape = Shape {
+    replicas: 3,
+    workers: 1,
+    gpus: 0,
+};
+
+/// A client that goes on submitting; all that was acknowledged must be found at the end.
+struct Load {
+    stop: watch::Sender<bool>,
+    acknowledged: JoinHandle<Vec<JobId>>,
+}
+
+impl Load {
+    async fn start(cluster: &Cluster) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let config = ClientConfig {
+            deadline: Duration::from_secs(20),
+            ..ClientConfig::new(cluster.addresses.clone())
+        };
+        let client = Client::connect(config).await.unwrap();
+        let submitting = async move {
+            let mut acknowledged = Vec::new();
+            while !*stopped.borrow() {
+                let submitted = client.submit_job(shell("exit 0")).await;
+                acknowledged.push(submitted.expect("the client follows the replicas").job);
+                sleep(Duration::from_millis(5)).await;
+            }
+            acknowledged
+        };
+        Self {
+            stop,
+            acknowledged: tokio::spawn(submitting),
+        }
+    }
+
+    /// Ends it; every job that was acknowledged must be known.
+    async fn check(self, client: &Client) {
+        self.stop.send_replace(true);
+        let acknowledged = self.acknowledged.await.unwrap();
+        let listed = client
+            .list_jobs(v1::ListJobsRequest::default(), usize::MAX)
+            .await;
+        let known: BTreeSet<JobId> = listed.unwrap().1.iter().map(|job| JobId(job.id)).collect();
+        let missing: Vec<_> = acknowledged
+            .iter()
+            .filter(|job| !known.contains(job))
+            .collect();
+        assert!(missing.is_empty(), "{missing:?} are missing");
+        assert!(
+            acknowledged.len() > 20,
+            "the cluster was busy: {}",
+            acknowledged.len()
+        );
+    }
+}
+
+/// Ids of those that vote, by the command line.
+async fn voters(cluster: &Cluster) -> Vec<u64> {
+    let members = cluster
+        .muster(&["cluster", "members", "-o", "json"])
+        .await
+        .json();
+    let rows = members["members"].as_array().unwrap().iter();
+    let voters = rows.filter(|member| member["role"] != "learner");
+    voters
+        .map(|member| member["id"].as_u64().unwrap())
+        .collect()
+}
+
+fn is_removed(message: &str) -> bool {
+    message.contains("the group has removed this replica")
+}
+
+/// Waits until a replica's process has ended because the group removed it.
+async fn ends_as_removed(cluster: &mut Cluster, replica: usize) {
+    eventually("the removed replica knows and ends", async || {
+        cluster.replicas[replica].exit_code()
+    })
+    .await;
+    assert_eq!(cluster.replicas[replica].exit_code(), Some(REMOVED));
+    let printed = cluster.replicas[replica].printed();
+    assert!(is_removed(&printed), "{printed}");
+}
+
+/// A job runs to its end: workers follow the leader.
+async fn runs_a_job(client: &Client) {
+    let job = client.submit_job(shell("exit 0")).await.unwrap().job;
+    let ended = tokio::time::timeout(Duration::from_secs(60), client.wait_job(job)).await;
+    assert_eq!(ended.unwrap().unwrap().phase(), v1::JobPhase::Succeeded);
+}
+
+/// What happened to replicas, in order, until one was removed.
+async fn replicas_changed(client: &Client) -> Vec<(u64, v1::ReplicaStanding)> {
+    let filter = WatchFilter {
+        jobs: Vec::new(),
+        kinds: vec![v1::EventKind::ReplicaChanged],
+    };
+    let mut watch = client.watch(Some(Revision(1)), filter);
+    let mut told = Vec::new();
+    while !matches!(told.last(), Some((_, v1::ReplicaStanding::Removed))) {
+        if let WatchUpdate::Events { events, .. } = watch.next().await.unwrap() {
+            told.extend(events.into_iter().filter_map(|event| match event.kind {
+                Some(Kind::ReplicaChanged(event)) => Some((event.replica_id, event.standing())),
+                _ => None,
+            }));
+        }
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
+    let mut cluster = Cluster::start(ONE_WORKER).await;
+    let client = cluster.client().await;
+    let load = Load::start(&cluster).await;
+
+    // The fourth asks to be added itself; it votes once an admin says so.
+    let fourth = cluster.add_replica(true);
+    cluster.replicas[fourth].start();
+    eventually("the fourth learns", async || {
+        let status = client.status(v1::Consistency::Linearizable).await.ok()?;
+        status
+            .replicas
+            .iter()
+            .any(|replica| replica.id == 4)
+            .then_some(())
+    })
+    .await;
+    assert_eq!(voters(&cluster).await, [1, 2, 3]);
+    let promoted = cluster.muster(&["cluster", "promote", "4"]).await;
+    assert!(
+        promoted
+            .stderr
+            .contains("4 voters survive the failure of 1"),
+        "{promoted:?}"
+    );
+    assert_eq!(promoted.ok(), "replica 4 votes\n");
+
+    // The fifth waits until it is added.
+    let fifth = cluster.add_replica(false);
+    cluster.replicas[fifth].start();
+    let address = format!("5={}", cluster.addresses[fifth]);
+    let added = cluster.muster(&["cluster", "add", &address]).await;
+    assert_eq!(added.ok(), "replica 5 votes\n");
+    let again = cluster.muster(&["cluster", "add", &address]).await;
+    assert_eq!(again.ok(), "replica 5 voted already\n");
+    assert_eq!(voters(&cluster).await, [1, 2, 3, 4, 5]);
+
+    let leader = cluster.leader(&client).await;
+    let id = (leader + 1).to_string();
+    let removed = cluster.muster(&["cluster", "remove", &id]).await;
+    assert_eq!(removed.ok(), format!("replica {id} is removed\n"));
+    let again = cluster.muster(&["cluster", "remove", &id]).await;
+    assert_eq!(again.ok(), format!("replica {id} was removed already\n"));
+    eventually("the removed leader's process ends", async || {
+        (!cluster.replicas[leader].is_running()).then_some(())
+    })
+    .await;
+    let printed = cluster.replicas[leader].printed();
+    assert!(is_removed(&printed), "{printed}");
+    let left: Vec<u64> = (1..=5).filter(|other| other.to_string() != id).collect();
+    assert_eq!(voters(&cluster).await, left);
+
+    // Its id is never used again, and nothing that happened is untold.
+    let reused = format!("{id}={}", cluster.addresses[leader]);
+    let reused = cluster.muster(&["cluster", "add", &reused]).await;
+    assert!(
+        reused.stderr.contains("an id is never used again"),
+        "{reused:?}"
+    );
+    let expected = [
+        (4, v1::ReplicaStanding::Learner),
+        (4, v1::ReplicaStanding::Voter),
+        (5, v1::ReplicaStanding::Learner),
+        (5, v1::ReplicaStanding::Voter),
+        (leader as u64 + 1, v1::ReplicaStanding::Removed),
+    ];
+    assert_eq!(replicas_changed(&client).await, expected);
+    runs_a_job(&client).await;
+    load.check(&client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_replicas_are_replaced_one_after_the_other_and_everybody_follows() {
+    let mut cluster = Cluster::start(ONE_WORKER).await;
+    let client = cluster.client().await;
+    let load = Load::start(&cluster).await;
+    runs_a_job(&client).await;
+    for old in 0..3 {
+        // The first one is dead; the others live, and one of them may lead.
+        if old == 0 {
+            cluster.replicas[old].kill();
+        }
+        let new = cluster.add_replica(false);
+        cluster.replicas[new].start();
+        let named = format!("{}={}", new + 1, cluster.addresses[new]);
+        let replaced = cluster
+            .muster(&["cluster", "replace", &(old + 1).to_string(), &named])
+            .await;
+        let expected = format!(
+            "replica {} votes in place of replica {}\n",
+            new + 1,
+            old + 1
+        );
+        assert_eq!(replaced.ok(), expected);
+        if old == 0 {
+            // The dead one comes back and learns what became of it, from those that it knew.
+            cluster.replicas[old].start();
+            ends_as_removed(&mut cluster, old).await;
+        }
+        runs_a_job(&client).await;
+    }
+    assert_eq!(voters(&cluster).await, [4, 5, 6]);
+    eventually("those that lived have ended", async || {
+        let old = &cluster.replicas[1..3];
+        old.iter()
+            .all(|replica| !replica.is_running())
+            .then_some(())
+    })
+    .await;
+    // Nobody is left of those that the worker and the client were started with.
+    let leader = cluster.leader(&client).await;
+    cluster.replicas[leader].kill();
+    runs_a_job(&client).await;
+    load.check(&client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_outlives_its_leader_wherever_it_is_killed() {
+    let mut cluster = Cluster::start(ONE_WORKER).await;
+    let client = cluster.client().await;
+    let load = Load::start(&cluster).await;
+    // From the first moments of a promotion to after its end.
+    for (trial, delay_ms) in [0, 60, 250].into_iter().enumerate() {
+        let new = cluster.add_replica(true);
+        cluster.replicas[new].start();
+        let id = new as u64 + 1;
+        eventually("the new one is level", async || {
+            let status = client.status(v1::Consistency::Linearizable).await.ok()?;
+            let replicas = &status.replicas;
+            let replica = replicas.iter().find(|replica| replica.id == id)?;
+            replica
+                .heard_ago_ms
+                .is_some_and(|ago| ago < 200)
+                .then_some(())
+        })
+        .await;
+        let leader = cluster.leader(&client).await;
+        let promoting = cluster.command(&["cluster", "promote", &id.to_string()]);
+        let promoting = tokio::spawn(Run::of(promoting, ""));
+        sleep(Duration::from_millis(delay_ms)).await;
+        cluster.replicas[leader].kill();
+        let began = Instant::now();
+        let promoted = promoting.await.unwrap();
+        let took = began.elapsed();
+        assert_eq!(
+            promoted.code, 0,
+            "trial {trial}: {promoted:?} after {took:?}"
+        );
+        cluster.replicas[leader].start();
+        let expected: Vec<u64> = (1..=id).collect();
+        eventually("nothing is left half done", async || {
+            (voters(&cluster).await == expected).then_some(())
+        })
+        .await;
+    }
+    runs_a_job(&client).await;
+    load.check(&client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_would_endanger_the_group_is_refused_with_the_way_out() {
+    let mut cluster = Cluster::start(Shape {
+        workers: 0,
+        ..ONE_WORKER
+    })
+    .await;
+    let client = cluster.client().await;
+    cluster.leader(&client).await;
+    let refusals = [
+        (
+            vec!["remove", "3"],
+            "2 voters would be left, which survive no failure",
+        ),
+        (vec!["remove", "9"], "replica 9 is no member"),
+        (vec!["promote", "9"], "replica 9 is no member"),
+        (vec!["add", "2=127.0.0.1:1"], "replica 2 at"),
+        (vec!["replace", "3", "2"], "replica 2 votes already"),
+    ];
+    for (words, expected) in refusals {
+        let words: Vec<&str> = [&["cluster"], &*words].concat();
+        let refused = cluster.muster(&words).await;
+        assert_eq!(refused.code, 1, "{refused:?}");
+        assert!(refused.stderr.contains(expected), "{words:?}: {refused:?}");
+    }
+    // A dead replica is removed with force, and its survivors work on.
+    let leader = cluster.leader(&client).await;
+    let dead = (leader + 1) % 3;
+    cluster.replicas[dead].kill();
+    let id = (dead + 1).to_string();
+    let removed = cluster.muster(&["cluster", "remove", &id, "--force"]).await;
+    assert!(
+        removed.stderr.contains("2 voters survive the failure of 0"),
+        "{removed:?}"
+    );
+    assert_eq!(voters(&cluster).await.len(), 2);
+    assert!(client.submit_job(shell("exit 0")).await.is_ok());
+}

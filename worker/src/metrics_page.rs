@@ -1,0 +1,29 @@
+//! The page of what this worker measures.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use muster_exporter::MetricsServer;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+use crate::metrics;
+
+/// Serves it until `stop`, if it is to be served. Called before anything is measured: what is counted before counts nowhere.
+pub(crate) async fn serve(
+    address: Option<SocketAddr>,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let Some(address) = address else {
+        return Ok(());
+    };
+    let failed = |reason: String| Error::Metrics { address, reason };
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|error| failed(error.to_string()))?;
+    let exporter = muster_exporter::install().map_err(failed)?;
+    metrics::describe();
+    let render = Arc::new(move || exporter.render());
+    tokio::spawn(MetricsServer { listener, render }.run(stop.clone()));
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! What the agent finds on its host before anything runs: GPUs, CPUs, and what it registers as.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::command::{GpuDescription, HostRegistration};
+use muster_core::ids::GpuUuid;
+use muster_core::state::DRIVER_LABEL;
+use muster_core::topology::LearntTree;
+
+use super::system;
+use crate::config::WorkerConfig;
+use crate::cpus::{CpuLayout, CpuLedger};
+use crate::error::Error;
+use crate::gpu::{FaultMemory, GpuBackend, GpuMemory, GpuMonitor, GpuSensors, open_gpus};
+use crate::health;
+use crate::identity::{DataDirectory, Machine};
+use crate::runner::Hardware;
+use crate::topology::{self, PciAddress, Sysfs};
+use crate::watchdog::Watchdog;
+
+/// What the agent found on its host before anything runs.
+pub(super) struct Ground {
+    pub(super) name: String,
+    pub(super) watchdog: Option<Watchdog>,
+    pub(super) gpus: GpuMonitor,
+    pub(super) addresses: BTreeMap<GpuUuid, PciAddress>,
+    pub(super) memory: Arc<dyn GpuMemory>,
+    pub(super) sensors: Box<dyn GpuSensors>,
+    pub(super) hardware: Hardware,
+    pub(super) host: HostRegistration,
+}
+
+impl Ground {
+    pub(super) async fn prepare(
+        config: &WorkerConfig,
+        data: &DataDirectory,
+        machine: Machine,
+    ) -> Result<Self, Error> {
+        let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
+        let watchdog = Watchdog::of_this_process();
+        let gpus = open_gpus(&config.gpus, &name, watchdog.as_ref()).await?;
+        let addresses = gpus.pci_addresses();
+        let learnt = topology::learn(&config.topology, gpus.inventory(), &addresses);
+        let hardware = hardware(config, &*gpus, &addresses)?;
+        let (memory, sensors) = (gpus.memory(), gpus.sensors());
+        let faults = FaultMemory::open(data.gpu_faults(), &machine.boot_id);
+        let gpus = GpuMonitor::start(gpus, faults)?;
+        let host = registration(config, data, machine, (gpus.inventory(), learnt));
+        Ok(Self {
+            name,
+            watchdog,
+            gpus,
+            addresses,
+            memory,
+            sensors,
+            hardware,
+            host,
+        })
+    }
+}
+
+/// What tasks are bound to and kept from.
+fn hardware(
+    config: &WorkerConfig,
+    gpus: &dyn GpuBackend,
+    addresses: &BTreeMap<GpuUuid, PciAddress>,
+) -> Result<Hardware, Error> {
+    Ok(Hardware {
+        cpus: cpu_ledger(config, addresses)?,
+        devices: gpus.device_numbers(),
+    })
+}
+
+fn registration(
+    config: &WorkerConfig,
+    data: &DataDirectory,
+    machine: Machine,
+    (gpus, learnt): (&[GpuDescription], LearntTree),
+) -> HostRegistration {
+    let name = config.name.clone().unwrap_or(machine.name);
+    HostRegistration {
+        address: config.address.clone().unwrap_or_else(|| name.clone()),
+        name,
+        worker_id: data.worker_id(),
+        incarnation: data.incarnation(),
+        boot_id: machine.boot_id,
+        gpus: gpus.to_vec(),
+        cpus_milli: config.cpus_milli.unwrap_or(machine.cpus_milli),
+        memory_mib: config.memory_mib.unwrap_or(machine.memory_mib),
+        labels: labels(config),
+        learnt,
+    }
+}
+
+/// The settings' labels, and what this host says of itself.
+fn labels(config: &WorkerConfig) -> BTreeMap<String, String> {
+    let mut labels = config.labels.clone();
+    if let Some(driver) = health::loaded_driver(&config.health.host_root) {
+        labels.insert(DRIVER_LABEL.to_owned(), driver);
+    }
+    labels
+}
+
+/// The CPUs that tasks can be bound to: those that this process may use itself.
+fn cpu_ledger(
+    config: &WorkerConfig,
+    addresses: &BTreeMap<GpuUuid, PciAddress>,
+) -> Result<CpuLedger, Error> {
+    let ours = rustix::thread::sched_getaffinity(None)
+        .map_err(|error| system("asking for the CPUs of this process")(error.into()))?;
+    let allowed = |cpu| usize::try_from(cpu).is_ok_and(|cpu| ours.is_set(cpu));
+    let sysfs = Sysfs::new(&config.topology.sysfs_root);
+    let near =
+        { addresses.iter() }.filter_map(|(gpu, address)| Some((*gpu, sysfs.node_of(*address)?)));
+    let layout = CpuLayout::read(&config.topology.sysfs_root, allowed);
+    Ok(CpuLedger::new(layout, near.collect()))
+}

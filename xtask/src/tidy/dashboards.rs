@@ -1,0 +1,23 @@
+//! Grafana's dashboards are what their description says.
+
+use anyhow::{Context, Result};
+
+use super::TextFile;
+use super::finding::Finding;
+use crate::dashboards::{SOURCE, render};
+
+/// Compares the dashboards with what would be written.
+pub(super) fn check(files: &[TextFile]) -> Result<Vec<Finding>> {
+    let text = |path: &str| {
+        { files.iter() }
+            .find(|file| file.path == path)
+            .map(|file| &*file.text)
+    };
+    let source = text(SOURCE).with_context(|| format!("{SOURCE} is missing"))?;
+    let written = render(source)?.into_iter();
+    let behind = written.filter(|(path, expected)| text(path) != Some(expected));
+    let message = "is not what its description says: run `cargo xtask dashboards`";
+    Ok(behind
+        .map(|(path, _)| Finding::new(&path, 1, "dashboards", message))
+        .collect())
+}
