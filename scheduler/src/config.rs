@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn a_broken_setting_is_named() {
         type Damage = fn(&mut SchedulerConfig);
-        let cases: [(Damage, &str); 9] = [
+        let cases: [(Damage, &str); 11] = [
             (|config| config.cluster_id.clear(), "cluster_id"),
             (|config| config.replica_id = ReplicaId(0), "replica_id"),
             (|config| config.peers.clear(), "peers"),

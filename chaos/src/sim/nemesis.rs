@@ -94,6 +94,9 @@ impl Nemesis {
         if !exists(world, deed) {
             return Done::Skipped("it is about what is not there");
         }
+        if disk_of(deed).is_some_and(|id| world.replicas.life(id) == 0) {
+            return Done::Skipped("no replica was on that machine yet");
+        }
         match deed {
             Deed::KillReplica(id) => return self.kill_replica(world, *id),
             Deed::Isolate(place) => self.isolate(world, *place),
@@ -424,6 +427,15 @@ fn exists(world: &World, deed: &Deed) -> bool {
         | Deed::StartAgents
         | Deed::StartHosts
         | Deed::HealGpus => true,
+    }
+}
+
+/// Whose disk a deed is about.
+const fn disk_of(deed: &Deed) -> Option<u32> {
+    match deed {
+        Deed::FillDisk(id) | Deed::FailDisk(id) | Deed::StallDisk(id) => Some(*id),
+        Deed::RotDisk { replica, .. } => Some(*replica),
+        _ => None,
     }
 }
 

@@ -13,7 +13,7 @@ use muster_core::lifecycle::JobPhase;
 use muster_core::plan::Budget;
 use muster_core::state::State;
 use muster_core::timings::{BEATS_PER_SECOND_MAX, Timings};
-use muster_raft_store::{Handle, Leadership};
+use muster_raft_store::{Handle, Leadership, Status};
 use muster_scheduler::leader::{
     LEADER_INPUTS_MAX, LeaderLoop, LeaderSettings, ShadowStore, SharedShadows, WorkerDirectory,
 };
@@ -223,15 +223,18 @@ impl World {
         Ok(())
     }
 
-    /// The replicas that are up and belong to the group, by the word of whoever leads; all that are up if nobody does.
+    /// The replicas that are up and belong to the group, by the word of whoever leads; if nobody does, each by its own.
     #[must_use]
     pub fn members_up(&self) -> Vec<(NodeId, Handle<State>)> {
         let mut up = self.replicas.registry.up();
         let mut leaders = up.iter().map(|(_, handle)| handle);
         let leader = leaders.find(|handle| handle.leadership().borrow().is_self);
-        if let Some(status) = leader.map(Handle::status) {
-            up.retain(|(node, _)| status.member(node.0.into()).is_some());
-        }
+        let word = leader.map(Handle::status);
+        up.retain(|(node, handle)| {
+            let own = || handle.status().member(node.0.into()).is_some();
+            let by_leader = |status: &Status| status.member(node.0.into()).is_some();
+            word.as_ref().map_or_else(own, by_leader)
+        });
         up
     }
 
