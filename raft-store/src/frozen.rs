@@ -299,6 +299,8 @@ fn responses() {
             Answer::Hello(proto::HelloResponse {
                 incarnation: 0xfeed_f00d,
                 belongs_to_group: None,
+                membership_index: None,
+                members: Vec::new(),
             }),
         ),
         (
@@ -306,6 +308,21 @@ fn responses() {
             Answer::Hello(proto::HelloResponse {
                 incarnation: 0xfeed_f00d,
                 belongs_to_group: Some(true),
+                membership_index: None,
+                members: Vec::new(),
+            }),
+        ),
+        (
+            "response_hello_with_members",
+            Answer::Hello(proto::HelloResponse {
+                incarnation: 0xfeed_f00d,
+                belongs_to_group: Some(true),
+                membership_index: Some(300),
+                members: vec![proto::Member {
+                    id: 4,
+                    address: "host-4:7000".to_owned(),
+                    incarnation: 1_004,
+                }],
             }),
         ),
         (
