@@ -243,10 +243,11 @@ impl SchedulerConfig {
             "counts only for a replica that joins (`join`); `peers` says how others are reached"
                 .to_owned()
         })?;
-        let address = self.advertised_address();
-        require(is_host_and_port(address), "advertise", || {
-            format!("`{address}` is not `host:port`")
-        })?;
+        for address in &self.advertise {
+            require(is_host_and_port(address), "advertise", || {
+                format!("`{address}` is not `host:port`")
+            })?;
+        }
         for address in &self.join {
             require(is_host_and_port(address), "join", || {
                 format!("`{address}` is not `host:port`")

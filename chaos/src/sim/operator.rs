@@ -9,10 +9,13 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::gateway::Gateway;
+use super::judges::Judges;
 use super::network::SimNetwork;
+use super::record::{Scene, SceneKind};
 use super::replicas::Replicas;
 use super::runtime::NodeId;
 use super::transport::Registry;
+use crate::error_chain::chain;
 
 /// First node number of operators: each errand has one of its own.
 pub const OPERATOR_NODES: u32 = 950;
@@ -50,6 +53,8 @@ pub struct Operator {
     pub gateway: Gateway,
     /// The replicas that are up.
     pub registry: Registry<State>,
+    /// Who writes down what it is told.
+    pub judges: Judges,
 }
 
 impl Operator {
@@ -74,8 +79,13 @@ impl Operator {
     async fn is_done(&self, change: &MemberChange) -> bool {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            if let Some(Ok(_)) = self.ask(change).await {
-                return true;
+            match self.ask(change).await {
+                Some(Ok(_)) => return true,
+                Some(Err(refusal)) => self.judges.scene(|| {
+                    let what = format_args!("{change:?} is refused: {}", chain(&refusal));
+                    Scene::new(SceneKind::Answer, what)
+                }),
+                None => {}
             }
             sleep(RETRY_PAUSE).await;
         }

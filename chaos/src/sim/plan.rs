@@ -423,7 +423,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(kinds.len(), 22, "{kinds:?}");
+        assert_eq!(kinds.len(), 25, "{kinds:?}");
         let replicas: BTreeSet<u32> = (0..400).map(|seed| Shape::draw(seed).replicas).collect();
         assert_eq!(replicas, [1, 3, 5].into());
     }

@@ -23,7 +23,7 @@ use super::network::SimNetwork;
 use super::runtime::{NodeId, spawn_on};
 
 /// First node number of watchers.
-pub const WATCHER_NODES: u32 = 950;
+pub const WATCHER_NODES: u32 = 940;
 /// Watches that a hub serves.
 pub const WATCHES_MAX: usize = 16;
 /// Revisions that it queues for each: few, so that some do not keep up.
@@ -60,12 +60,18 @@ impl Hubs {
         self.lock().remove(&replica);
     }
 
-    /// Any of the replicas that are up.
+    /// Any of the replicas that are up: who has stopped or knows of no group serves nobody.
     fn draw(&self, random: &mut ChaCha8Rng) -> Option<(NodeId, Arc<WatchHub>, Handle<State>)> {
         let hubs = self.lock();
-        let at = random.random_range(0..hubs.len().max(1));
-        let (node, (hub, handle)) = hubs.iter().nth(at)?;
-        Some((*node, Arc::clone(hub), handle.clone()))
+        let serves = |node: &NodeId, handle: &Handle<State>| {
+            let is_member = || handle.status().member(node.0.into()).is_some();
+            !handle.leadership().borrow().stopped && is_member()
+        };
+        let serving = { hubs.iter() }.filter(|(node, (_, handle))| serves(node, handle));
+        let serving: Vec<_> = serving.collect();
+        let at = random.random_range(0..serving.len().max(1));
+        let (node, (hub, handle)) = serving.get(at)?;
+        Some((**node, Arc::clone(hub), handle.clone()))
     }
 
     // A panic while the lock is held ends the world anyway; what is behind it is plain data.

@@ -246,6 +246,7 @@ impl World {
             network: self.network.clone(),
             gateway: self.gateway.clone(),
             registry: self.replicas.registry.clone(),
+            judges: self.judges.clone(),
         };
         let (done, finished) = oneshot::channel();
         let own = seed_of(self.options.seed, Domain::Errand, number, 0);
