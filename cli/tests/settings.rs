@@ -421,6 +421,10 @@ impl Running {
     }
 
     /// Waits until its log from a place on contains a text; returns where the log ends then.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "polls another process with a deadline, in a test without a runtime"
+    )]
     fn says(&self, from: usize, expected: &str) -> usize {
         let begun = Instant::now();
         loop {

@@ -287,6 +287,7 @@ fn refused(why: String) -> Result<ChangePlan, MembershipError> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use crate::status::FollowerStatus;

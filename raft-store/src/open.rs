@@ -183,8 +183,7 @@ async fn start<M: StateMachine, R: Runtime>(
         snapshot_every_bytes: config.snapshots.snapshot_every_bytes,
     });
     detach::<R>(watcher.run());
-    let inquiry = Inquiry::new(&raft, &network, config.timings);
-    detach::<R>(inquiry.run());
+    detach::<R>(Inquiry::new(&raft, &network, config.timings).run());
     let limits = config.batch;
     let engine = RaftEngine {
         standing: identity.standing.clone(),

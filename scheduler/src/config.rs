@@ -243,7 +243,7 @@ impl SchedulerConfig {
             "counts only for a replica that joins (`join`); `peers` says how others are reached"
                 .to_owned()
         })?;
-        for address in &self.advertise {
+        if let Some(address) = &self.advertise {
             require(is_host_and_port(address), "advertise", || {
                 format!("`{address}` is not `host:port`")
             })?;

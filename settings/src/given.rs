@@ -63,7 +63,7 @@ impl Given {
         origin: Origin,
     ) -> Result<Self, Problem> {
         let text = words.join(",");
-        let value = read(&option.kind, &text).unwrap_or_else(|| Value::String(text));
+        let value = read(&option.kind, &text).unwrap_or(Value::String(text));
         let given = Self {
             key: option.key.clone(),
             value,

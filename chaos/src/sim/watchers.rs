@@ -40,8 +40,11 @@ const UNDER_WAY_MAX: usize = 16;
 /// The hubs of the replicas that are up.
 #[derive(Clone, Default)]
 pub struct Hubs {
-    inner: Arc<Mutex<BTreeMap<NodeId, (Arc<WatchHub>, Handle<State>)>>>,
+    inner: Arc<Mutex<BTreeMap<NodeId, Served>>>,
 }
+
+/// What a replica serves watches from.
+type Served = (Arc<WatchHub>, Handle<State>);
 
 impl fmt::Debug for Hubs {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,7 +64,7 @@ impl Hubs {
     }
 
     /// Any of the replicas that are up: who has stopped or knows of no group serves nobody.
-    fn draw(&self, random: &mut ChaCha8Rng) -> Option<(NodeId, Arc<WatchHub>, Handle<State>)> {
+    fn draw(&self, random: &mut ChaCha8Rng) -> Option<(NodeId, Served)> {
         let hubs = self.lock();
         let serves = |node: &NodeId, handle: &Handle<State>| {
             let is_member = || handle.status().member(node.0.into()).is_some();
@@ -71,11 +74,11 @@ impl Hubs {
         let serving: Vec<_> = serving.collect();
         let at = random.random_range(0..serving.len().max(1));
         let (node, (hub, handle)) = serving.get(at)?;
-        Some((**node, Arc::clone(hub), handle.clone()))
+        Some((**node, (Arc::clone(hub), handle.clone())))
     }
 
     // A panic while the lock is held ends the world anyway; what is behind it is plain data.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, (Arc<WatchHub>, Handle<State>)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Served>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -120,7 +123,7 @@ impl SimWatcher {
 
     /// Opens a stream at some replica, behind what was delivered.
     async fn open(&mut self, position: &mut WatchPosition) -> Option<mpsc::Receiver<Told>> {
-        let (replica, hub, handle) = self.hubs.draw(&mut self.random)?;
+        let (replica, (hub, handle)) = self.hubs.draw(&mut self.random)?;
         let watcher = self.node();
         if !self.network.travel(watcher, replica).await {
             return None;

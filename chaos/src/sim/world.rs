@@ -1,5 +1,6 @@
 //! A whole simulated cluster: replicas with their leader loops, hosts, users, a nemesis, and the judges.
 
+mod members;
 mod options;
 mod quiet;
 mod watchers;
@@ -13,7 +14,7 @@ use muster_core::lifecycle::JobPhase;
 use muster_core::plan::Budget;
 use muster_core::state::State;
 use muster_core::timings::{BEATS_PER_SECOND_MAX, Timings};
-use muster_raft_store::{Handle, Leadership, Status};
+use muster_raft_store::{Handle, Leadership};
 use muster_scheduler::leader::{
     LEADER_INPUTS_MAX, LeaderLoop, LeaderSettings, ShadowStore, SharedShadows, WorkerDirectory,
 };
@@ -33,7 +34,6 @@ use super::judges::Judges;
 use super::mutant::Mutant;
 use super::nemesis::Nemesis;
 use super::network::SimNetwork;
-use super::operator::{Errand, OPERATOR_NODES, Operator};
 use super::peers::{ShadowService, ShadowServices, SimPeers};
 use super::plan::Plan;
 use super::record::{Record, Scene, SceneKind};
@@ -221,41 +221,6 @@ impl World {
             self.judges.violate(Violation::Replica(refusal));
         }
         Ok(())
-    }
-
-    /// The replicas that are up and belong to the group, by the word of whoever leads; if nobody does, each by its own.
-    #[must_use]
-    pub fn members_up(&self) -> Vec<(NodeId, Handle<State>)> {
-        let mut up = self.replicas.registry.up();
-        let mut leaders = up.iter().map(|(_, handle)| handle);
-        let leader = leaders.find(|handle| handle.leadership().borrow().is_self);
-        let word = leader.map(Handle::status);
-        up.retain(|(node, handle)| {
-            let own = || handle.status().member(node.0.into()).is_some();
-            let by_leader = |status: &Status| status.member(node.0.into()).is_some();
-            word.as_ref().map_or_else(own, by_leader)
-        });
-        up
-    }
-
-    /// Lets an operator change the replicas; completes when it is done or has given up.
-    #[must_use]
-    pub fn send_operator(&self, number: u32, errand: Errand) -> oneshot::Receiver<()> {
-        let operator = Operator {
-            node: NodeId(OPERATOR_NODES + number),
-            network: self.network.clone(),
-            gateway: self.gateway.clone(),
-            registry: self.replicas.registry.clone(),
-            judges: self.judges.clone(),
-        };
-        let (done, finished) = oneshot::channel();
-        let own = seed_of(self.options.seed, Domain::Errand, number, 0);
-        spawn_on(operator.node, own, async move {
-            operator.run(errand).await;
-            // The world may have given up meanwhile.
-            let _unheard = done.send(());
-        });
-        finished
     }
 
     /// Number of machines for replicas, started or not.

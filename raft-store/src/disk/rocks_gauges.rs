@@ -1,9 +1,10 @@
 //! What the log's database says of itself, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rocksdb::DB;
+use tokio::time::Instant;
 
 use super::rocks::LOG;
 use crate::telemetry;

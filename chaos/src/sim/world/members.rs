@@ -1,0 +1,47 @@
+//! Who belongs to the group of a world, and who changes that.
+
+use muster_core::state::State;
+use muster_raft_store::{Handle, Status};
+use tokio::sync::oneshot;
+
+use super::World;
+use crate::sim::draws::{Domain, seed_of};
+use crate::sim::operator::{Errand, OPERATOR_NODES, Operator};
+use crate::sim::runtime::{NodeId, spawn_on};
+
+impl World {
+    /// The replicas that are up and belong to the group, by the word of whoever leads; if nobody does, each by its own.
+    #[must_use]
+    pub fn members_up(&self) -> Vec<(NodeId, Handle<State>)> {
+        let mut up = self.replicas.registry.up();
+        let mut leaders = up.iter().map(|(_, handle)| handle);
+        let leader = leaders.find(|handle| handle.leadership().borrow().is_self);
+        let word = leader.map(Handle::status);
+        up.retain(|(node, handle)| {
+            let own = || handle.status().member(node.0.into()).is_some();
+            let by_leader = |status: &Status| status.member(node.0.into()).is_some();
+            word.as_ref().map_or_else(own, by_leader)
+        });
+        up
+    }
+
+    /// Lets an operator change the replicas; completes when it is done or has given up.
+    #[must_use]
+    pub fn send_operator(&self, number: u32, errand: Errand) -> oneshot::Receiver<()> {
+        let operator = Operator {
+            node: NodeId(OPERATOR_NODES + number),
+            network: self.network.clone(),
+            gateway: self.gateway.clone(),
+            registry: self.replicas.registry.clone(),
+            judges: self.judges.clone(),
+        };
+        let (done, finished) = oneshot::channel();
+        let own = seed_of(self.options.seed, Domain::Errand, number, 0);
+        spawn_on(operator.node, own, async move {
+            operator.run(errand).await;
+            // The world may have given up meanwhile.
+            let _unheard = done.send(());
+        });
+        finished
+    }
+}
