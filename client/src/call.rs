@@ -85,11 +85,11 @@ impl Client {
             };
             match self.try_at(&address, &tries, &send).await {
                 Outcome::Answered(answer) => {
-                    let was_in_trouble = !tries.failures.is_empty();
-                    if was_in_trouble {
+                    if !tries.failures.is_empty() {
                         self.members().prefer(&address);
+                        self.members().doubt();
                     }
-                    self.keep_up(was_in_trouble);
+                    self.keep_up();
                     return Ok((answer, address));
                 }
                 outcome => tries.note(self, address, outcome)?,
@@ -115,7 +115,10 @@ impl Client {
                 Err(error) => return Outcome::Unconnected(innermost(&error)),
             };
             match send(channel).await {
-                Ok(response) => Outcome::Answered(response.into_inner()),
+                Ok(response) => {
+                    self.hear(&response);
+                    Outcome::Answered(response.into_inner())
+                }
                 Err(status) => Outcome::Failed(judge(&status)),
             }
         };

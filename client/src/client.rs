@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::ids::RequestId;
+use muster_proto::MEMBERSHIP_HEADER;
 use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
 use muster_proto::v1::cluster_service_client::ClusterServiceClient;
 use muster_proto::v1::job_service_client::JobServiceClient;
 use muster_proto::v1::watch_service_client::WatchServiceClient;
+use tonic::Response;
 use tonic::transport::Channel;
 
 use crate::config::ClientConfig;
@@ -72,8 +74,8 @@ impl Client {
     }
 
     /// Learns the replicas again in the background, if that is due: in a cluster that lives long all may be replaced.
-    pub(crate) fn keep_up(&self, was_in_trouble: bool) {
-        if !self.config().discover || !self.members().should_learn(was_in_trouble) {
+    pub(crate) fn keep_up(&self) {
+        if !self.config().discover || !self.members().should_learn() {
             return;
         }
         let client = self.clone();
@@ -82,6 +84,15 @@ impl Client {
                 tracing::debug!(%error, "the replicas could not be learnt again");
             }
         });
+    }
+
+    /// Notes which membership a replica goes by that answered.
+    pub(crate) fn hear<Answer>(&self, answer: &Response<Answer>) {
+        let header = answer.metadata().get(MEMBERSHIP_HEADER);
+        let index = header.and_then(|text| text.to_str().ok()?.parse().ok());
+        if let Some(index) = index {
+            self.members().heard_membership(index);
+        }
     }
 
     /// The addresses that are known.

@@ -15,8 +15,8 @@ use crate::error::ClientError;
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// How often a client that is used learns which replicas there are: all that it began with may be replaced one day.
 const LEARN_EVERY: Duration = Duration::from_secs(30);
-/// The same while some of them do not answer.
-const LEARN_IN_TROUBLE_EVERY: Duration = Duration::from_secs(1);
+/// The same while there is a reason to doubt what is known.
+const LEARN_IN_DOUBT_EVERY: Duration = Duration::from_secs(1);
 
 /// The known replicas. Shared by all clones of a client.
 #[derive(Debug)]
@@ -33,6 +33,10 @@ struct Known {
     ever_connected: bool,
     /// When the replicas were last asked who they all are.
     learnt_at: Option<Instant>,
+    /// Something has happened since that speaks for other replicas than those that are known.
+    is_in_doubt: bool,
+    /// Log index of the newest membership that was heard of.
+    membership: Option<u64>,
 }
 
 impl Members {
@@ -133,18 +137,34 @@ impl Members {
             .sort_by_key(|address| !all.contains(&&**address));
     }
 
-    /// Whether it is time to learn again which replicas there are: sooner if one that was tried was of no use. Who is told so
-    /// does it: nobody else is told for a while.
-    pub(crate) fn should_learn(&self, was_in_trouble: bool) -> bool {
-        let pause = if was_in_trouble {
-            LEARN_IN_TROUBLE_EVERY
+    /// One that was tried was of no use: it may be gone for good.
+    pub(crate) fn doubt(&self) {
+        self.lock().is_in_doubt = true;
+    }
+
+    /// A replica goes by the membership with this log index. After a newer one than before it is learnt at once, for the next
+    /// failure may take the last one that is known; replicas that lag say nothing.
+    pub(crate) fn heard_membership(&self, index: u64) {
+        let mut known = self.lock();
+        if known.membership.is_some_and(|newest| newest < index) {
+            known.is_in_doubt = true;
+            known.learnt_at = None;
+        }
+        known.membership = known.membership.max(Some(index));
+    }
+
+    /// Whether it is time to learn again which replicas there are. Who is told so does it: nobody else is told for a while.
+    pub(crate) fn should_learn(&self) -> bool {
+        let mut known = self.lock();
+        let pause = if known.is_in_doubt {
+            LEARN_IN_DOUBT_EVERY
         } else {
             LEARN_EVERY
         };
-        let mut known = self.lock();
         let is_due = known.learnt_at.is_none_or(|at| at.elapsed() >= pause);
         if is_due {
             known.learnt_at = Some(Instant::now());
+            known.is_in_doubt = false;
         }
         is_due
     }
@@ -209,13 +229,30 @@ mod tests {
         let members = Members::new(&config).unwrap();
         members.learn(["b:1", "c:1", "d:1"]);
         assert_eq!(members.addresses(), ["b:1", "c:1", "d:1", "a:1"]);
-        assert!(!members.should_learn(true));
-        tokio::time::advance(LEARN_IN_TROUBLE_EVERY).await;
-        assert!(!members.should_learn(false));
-        assert!(members.should_learn(true));
-        assert!(!members.should_learn(true));
+        assert!(!members.should_learn());
+        members.doubt();
+        assert!(!members.should_learn(), "not so soon");
+        tokio::time::advance(LEARN_IN_DOUBT_EVERY).await;
+        assert!(members.should_learn(), "the doubt is not forgotten");
+        tokio::time::advance(LEARN_IN_DOUBT_EVERY).await;
+        assert!(!members.should_learn());
         tokio::time::advance(LEARN_EVERY).await;
-        assert!(members.should_learn(false));
+        assert!(members.should_learn());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_membership_is_learnt_at_once() {
+        let members = Members::new(&ClientConfig::new(["a:1"])).unwrap();
+        members.heard_membership(7);
+        assert!(
+            !members.should_learn(),
+            "the first is the one that is known"
+        );
+        members.heard_membership(9);
+        members.heard_membership(7);
+        assert!(members.should_learn());
+        members.heard_membership(9);
+        assert!(!members.should_learn());
     }
 
     #[test]

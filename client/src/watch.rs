@@ -163,7 +163,7 @@ impl Watch {
 
     /// Takes in a message; nothing to tell if it was delivered before.
     fn take(&mut self, response: v1::WatchResponse) -> Option<WatchUpdate> {
-        self.client.keep_up(false);
+        self.client.keep_up();
         let revision = Revision(response.revision);
         if response.events.is_empty() {
             self.position.bookmark(revision);

@@ -13,6 +13,10 @@ pub mod log;
 pub mod raft;
 pub mod status;
 
+/// Header of every answer of a replica: the log index of the membership that it goes by. Where it grows, there are other
+/// replicas than before.
+pub const MEMBERSHIP_HEADER: &str = "muster-membership";
+
 /// Package `muster.v1`: what clients, workers and replicas say to each other.
 #[expect(
     clippy::all,

@@ -33,6 +33,7 @@ pub(crate) trait Engine: Send + Sync {
     ) -> BoxStream<'static, PeerResponse>;
     fn read_linearizable(&self) -> BoxFuture<'_, Result<(), ReadError>>;
     fn status(&self) -> Status;
+    fn membership_index(&self) -> Option<u64>;
     fn initialize(&self, members: Vec<Peer>) -> BoxFuture<'_, Result<(), MembershipError>>;
     fn add_learner(&self, peer: Peer) -> BoxFuture<'_, Result<(), MembershipError>>;
     fn change_members(&self, voters: BTreeSet<u64>) -> BoxFuture<'_, Result<(), MembershipError>>;
@@ -156,6 +157,12 @@ impl<M: StateMachine, R: Runtime> Engine for RaftEngine<M, R> {
             status.stopped = Some(detail.clone());
         }
         status
+    }
+
+    fn membership_index(&self) -> Option<u64> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.log_id().map(|id| id.index)
     }
 
     fn initialize(&self, members: Vec<Peer>) -> BoxFuture<'_, Result<(), MembershipError>> {

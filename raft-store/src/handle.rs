@@ -199,6 +199,11 @@ impl<M: StateMachine> Handle<M> {
         self.inner.engine.status()
     }
 
+    /// Log index of the membership that the replica goes by; it grows with every change. Cheaper than [`Self::status`].
+    pub fn membership_index(&self) -> Option<u64> {
+        self.inner.engine.membership_index()
+    }
+
     /// Forms a new group of these members, once, from one of them. All must be running: each is
     /// asked which incarnation it is, and whether it belongs to a group already, which refuses.
     pub async fn initialize(&self, members: Vec<Peer>) -> Result<(), MembershipError> {

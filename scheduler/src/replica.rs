@@ -4,18 +4,19 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use muster_core::ids::ReplicaId;
 use muster_core::plan::Budget;
 use muster_core::state::State;
 use muster_core::timings::BEATS_PER_SECOND_MAX;
 use muster_exporter::{Exporter, MetricsServer};
-use muster_proto::FILE_DESCRIPTOR_SET;
 use muster_proto::v1::admin_service_server::AdminServiceServer;
 use muster_proto::v1::cluster_service_server::ClusterServiceServer;
 use muster_proto::v1::job_service_server::JobServiceServer;
 use muster_proto::v1::peer_service_server::PeerServiceServer;
 use muster_proto::v1::watch_service_server::WatchServiceServer;
 use muster_proto::v1::worker_service_server::WorkerServiceServer;
+use muster_proto::{FILE_DESCRIPTOR_SET, MEMBERSHIP_HEADER};
 use muster_raft_store::{Config, Handle, Peer, Timings, raft_service};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -26,6 +27,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic_health::pb::health_server::{Health, HealthServer};
+use tower::util::MapResponseLayer;
 
 use crate::config::SchedulerConfig;
 use crate::error::Error;
@@ -139,7 +141,7 @@ impl Replica {
             tasks.spawn(MetricsServer { listener, render }.run(stop.clone()));
         }
         let mut server = tokio::spawn(serve(
-            Arc::clone(&config),
+            (Arc::clone(&config), handle.clone()),
             listeners.grpc,
             routes,
             closing.clone(),
@@ -261,7 +263,7 @@ fn routes<H: Health>(context: &Context, health_service: HealthServer<H>) -> Resu
 }
 
 async fn serve(
-    config: Arc<SchedulerConfig>,
+    (config, handle): (Arc<SchedulerConfig>, Handle<State>),
     listener: TcpListener,
     routes: Routes,
     closing: CancellationToken,
@@ -275,12 +277,28 @@ async fn serve(
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .max_concurrent_streams(Some(config.limits.streams_per_connection_max))
+        .layer(MapResponseLayer::new(move |response| {
+            with_membership(response, handle.membership_index())
+        }))
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, async move {
             closing.cancelled().await;
         })
         .await
         .map_err(Error::Serve)
+}
+
+/// Tells a client with every answer whether it knows who the replicas are.
+fn with_membership<Body>(
+    mut response: http::Response<Body>,
+    index: Option<u64>,
+) -> http::Response<Body> {
+    if let Some(index) = index {
+        response
+            .headers_mut()
+            .insert(MEMBERSHIP_HEADER, HeaderValue::from(index));
+    }
+    response
 }
 
 /// Waits until replication has stopped by itself, and says why.

@@ -26,6 +26,8 @@ fn number(count: u64) -> f64 {
 /// Says whether this replica leads. What only a leader knows is 0 at all others, or it would stay as it was for ever.
 pub(super) fn leading(is_leader: bool) {
     gauge!(names::IS_LEADER).set(f64::from(u8::from(is_leader)));
+    // What has not happened yet has happened 0 times: a series that is missing cannot be told from one that nobody serves.
+    counter!(names::REJECTED_TOTAL).increment(0);
     if !is_leader {
         gauge!(names::WORKERS_CONNECTED).set(0.0);
         gauge!(names::BEAT_INTERVAL_SECONDS).set(0.0);
