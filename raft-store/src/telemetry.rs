@@ -6,60 +6,15 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 
 /// Gives every metric of this crate its help text.
 pub fn describe_metrics() {
-    describe_counter!(
-        "muster_raft_proposed_commands_total",
-        "Commands proposed by this replica."
-    );
-    describe_histogram!("muster_raft_entry_commands", "Commands of one log entry.");
-    describe_histogram!("muster_raft_entry_bytes", "Size of one log entry.");
-    describe_counter!(
-        "muster_raft_proposals_refused_total",
-        "Proposals that were refused, by reason: not_leader, overloaded."
-    );
-    describe_histogram!(
-        "muster_raft_log_sync_seconds",
-        "Time of one sync of the log to disk."
-    );
-    describe_counter!(
-        "muster_raft_applied_commands_total",
-        "Commands applied to the state."
-    );
-    describe_histogram!(
-        "muster_raft_apply_seconds",
-        "Time to apply one batch of entries."
-    );
-    describe_histogram!(
-        "muster_raft_snapshot_seconds",
-        "Time to write one snapshot."
-    );
-    describe_gauge!(
-        "muster_raft_term",
-        "Term of the replication group, as this replica knows it."
-    );
-    describe_gauge!(
-        "muster_raft_is_leader",
-        "1 while this replica leads and a majority answers it."
-    );
-    describe_gauge!(
-        "muster_raft_last_log_index",
-        "Newest entry of this replica's log."
-    );
-    describe_gauge!(
-        "muster_raft_applied_index",
-        "Newest entry that this replica has applied."
-    );
-    describe_gauge!(
-        "muster_raft_follower_lag_entries",
-        "Entries that a follower lacks, told by the leader; 0 at others."
-    );
-    describe_gauge!(
-        "muster_raft_follower_silence_seconds",
-        "Time since a follower last answered, told by the leader; 0 at others."
-    );
-    describe_gauge!(
-        "muster_raft_disowned",
-        "1 while the group addresses another incarnation of this replica: its data directory was lost or replaced."
-    );
+    for (name, help) in COUNTERS {
+        describe_counter!(name, help);
+    }
+    for (name, help) in GAUGES {
+        describe_gauge!(name, help);
+    }
+    for (name, help) in HISTOGRAMS {
+        describe_histogram!(name, help);
+    }
     // A series that is not there yet looks like one that nobody reads: these begin at 0.
     for reason in ["not_leader", "overloaded"] {
         counter!("muster_raft_proposals_refused_total", "reason" => reason).increment(0);
@@ -69,6 +24,89 @@ pub fn describe_metrics() {
         describe_gauge!(name, format!("{help} (RocksDB's {property})."));
     }
 }
+
+const COUNTERS: [(&str, &str); 3] = [
+    (
+        "muster_raft_proposed_commands_total",
+        "Commands proposed by this replica.",
+    ),
+    (
+        "muster_raft_proposals_refused_total",
+        "Proposals that were refused, by reason: not_leader, overloaded.",
+    ),
+    (
+        "muster_raft_applied_commands_total",
+        "Commands applied to the state.",
+    ),
+];
+
+const GAUGES: [(&str, &str); 12] = [
+    (
+        "muster_raft_term",
+        "Term of the replication group, as this replica knows it.",
+    ),
+    (
+        "muster_raft_is_leader",
+        "1 while this replica leads and a majority answers it.",
+    ),
+    (
+        "muster_raft_last_log_index",
+        "Newest entry of this replica's log.",
+    ),
+    (
+        "muster_raft_applied_index",
+        "Newest entry that this replica has applied.",
+    ),
+    (
+        "muster_raft_follower_lag_entries",
+        "Entries that a follower lacks, told by the leader; 0 at others.",
+    ),
+    (
+        "muster_raft_follower_silence_seconds",
+        "Time since a follower last answered, told by the leader; 0 at others.",
+    ),
+    (
+        "muster_raft_disowned",
+        "1 while the group addresses another incarnation of this replica: its data directory was lost or replaced.",
+    ),
+    (
+        "muster_raft_voters",
+        "Replicas that vote, as this one knows it.",
+    ),
+    (
+        "muster_raft_learners",
+        "Replicas that follow without a vote, as this one knows it.",
+    ),
+    (
+        "muster_raft_membership_index",
+        "Log index of the membership that this replica goes by.",
+    ),
+    (
+        "muster_raft_membership_changing",
+        "1 while a change of the voters is under way: two sets of them must agree.",
+    ),
+    (
+        "muster_raft_removed",
+        "1 once this replica knows that the group has removed it.",
+    ),
+];
+
+const HISTOGRAMS: [(&str, &str); 5] = [
+    ("muster_raft_entry_commands", "Commands of one log entry."),
+    ("muster_raft_entry_bytes", "Size of one log entry."),
+    (
+        "muster_raft_log_sync_seconds",
+        "Time of one sync of the log to disk.",
+    ),
+    (
+        "muster_raft_apply_seconds",
+        "Time to apply one batch of entries.",
+    ),
+    (
+        "muster_raft_snapshot_seconds",
+        "Time to write one snapshot.",
+    ),
+];
 
 /// What is read off the log's database: RocksDB's property, the gauge, what it says.
 pub(crate) const DATABASE: [(&str, &str, &str); 6] = [

@@ -27,7 +27,9 @@ use super::judges::Judges;
 use super::network::SimNetwork;
 use super::record::{Scene, SceneKind};
 use super::runtime::NodeId;
+use super::scale::Tempo;
 use super::transport::Registry;
+use crate::workload::PhillyGenerator;
 
 /// How long a user waits for one answer.
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -64,8 +66,8 @@ pub struct SimClient {
     pub judges: Judges,
     /// Draws of this user, for the job that it is at.
     pub random: ChaCha8Rng,
-    /// Leases of the jobs that are submitted, in milliseconds.
-    pub partition_grace_ms: u64,
+    /// How fast things happen.
+    pub tempo: Tempo,
     /// Whether replicas answer reads without asking who leads (a mutant).
     pub reads_stale: bool,
 }
@@ -104,7 +106,7 @@ impl SimClient {
             } else {
                 self.judges.with(|seen| seen.acknowledged.refused(request));
             }
-            let pause_ms = self.random.random_range(50..3_000);
+            let pause_ms = self.random.random_range(self.tempo.job_pause_ms());
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         }
     }
@@ -289,16 +291,46 @@ impl SimClient {
         None
     }
 
+    /// How large a job is, and how long it runs: small and short, or as on Philly.
+    fn draw_size(&mut self) -> JobSize {
+        let random = &mut self.random;
+        match self.tempo {
+            Tempo::Hurried => {
+                let gang = random.random_range(0..3) == 0;
+                let tasks = if gang {
+                    random.random_range(2..9)
+                } else {
+                    random.random_range(1..4)
+                };
+                JobSize {
+                    gang,
+                    tasks,
+                    run_ms: random.random_range(100..self.tempo.run_ms_max()),
+                    gpus: random.random_range(0..3),
+                }
+            }
+            Tempo::Production => {
+                let job = PhillyGenerator::new(random.random()).next();
+                let job = job.unwrap_or_default();
+                JobSize {
+                    gang: job.tasks > 1,
+                    tasks: job.tasks,
+                    run_ms: job.duration_ms.unwrap_or(0).min(self.tempo.run_ms_max()),
+                    gpus: job.gpus_per_task,
+                }
+            }
+        }
+    }
+
     /// A job, which may wait for one of this user's `earlier` ones.
     fn draw_job(&mut self, earlier: &[JobId]) -> JobSpec {
+        let JobSize {
+            gang,
+            tasks,
+            gpus,
+            run_ms,
+        } = self.draw_size();
         let random = &mut self.random;
-        let gang = random.random_range(0..3) == 0;
-        let tasks = if gang {
-            random.random_range(2..9)
-        } else {
-            random.random_range(1..4)
-        };
-        let run_ms: u64 = random.random_range(100..15_000);
         let fails = random.random_range(0..10) == 0;
         let environment = BTreeMap::from([
             ("RUN_MS".to_owned(), run_ms.to_string()),
@@ -316,7 +348,7 @@ impl SimClient {
             name: "main".to_owned(),
             count: tasks,
             resources: Resources {
-                gpus: random.random_range(0..3),
+                gpus,
                 ..Resources::default()
             },
             command: vec!["simulated".to_owned()],
@@ -338,13 +370,23 @@ impl SimClient {
                 retries_max: 2,
                 backoff_ms: 500,
             },
-            partition_grace_ms: self.partition_grace_ms,
+            partition_grace_ms: self.tempo.partition_grace_ms(),
             stop_grace_ms: 1_000,
             labels: BTreeMap::new(),
-            scheduling: draw_scheduling(random, gang),
+            scheduling: draw_scheduling(random, gang, self.tempo),
             lifecycle,
         }
     }
+}
+
+/// How large a job is.
+#[derive(Clone, Copy, Debug)]
+struct JobSize {
+    gang: bool,
+    tasks: u32,
+    /// GPUs of each task.
+    gpus: u32,
+    run_ms: u64,
 }
 
 /// Whether a job is submitted as a part of a pipeline: it follows from its drawn running time, so that no other draw

@@ -15,6 +15,8 @@ use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
+use super::scale::Tempo;
+
 /// Queues that every tree names and jobs go to: they never disappear, so that every submission is accepted.
 const QUEUES: [&str; 3] = [DEFAULT_QUEUE, "research/vision", "research/language"];
 /// Moves that come soon and often, so that they meet faults.
@@ -155,7 +157,8 @@ pub(super) fn draw_queue(random: &mut ChaCha8Rng) -> &'static str {
     QUEUES[random.random_range(0..QUEUES.len())]
 }
 
-pub(super) fn draw_scheduling(random: &mut ChaCha8Rng, gang: bool) -> Scheduling {
+pub(super) fn draw_scheduling(random: &mut ChaCha8Rng, gang: bool, tempo: Tempo) -> Scheduling {
+    let run_time_ms_max = RUN_TIME_MS_MAX * tempo.limit_factor();
     let packing = [
         Packing::Pack,
         Packing::Pack,
@@ -164,7 +167,7 @@ pub(super) fn draw_scheduling(random: &mut ChaCha8Rng, gang: bool) -> Scheduling
     ];
     Scheduling {
         opportunistic: random.random_bool(0.2),
-        run_time_ms_max: random.random_bool(0.3).then_some(RUN_TIME_MS_MAX),
+        run_time_ms_max: random.random_bool(0.3).then_some(run_time_ms_max),
         assembly_ms_max: (gang && random.random_bool(0.3)).then_some(ASSEMBLY_MS_MAX),
         within: (gang && random.random_bool(0.3)).then(|| preferred("rack")),
         packing: packing[random.random_range(0..packing.len())],

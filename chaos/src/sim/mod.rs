@@ -23,6 +23,7 @@ pub mod record;
 pub mod replicas;
 pub mod report;
 pub mod runtime;
+pub mod scale;
 pub mod script;
 pub mod shrink;
 pub mod stuck;

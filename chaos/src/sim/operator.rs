@@ -18,7 +18,7 @@ use super::transport::Registry;
 use crate::error_chain::chain;
 
 /// First node number of operators: each errand has one of its own.
-pub const OPERATOR_NODES: u32 = 950;
+pub const OPERATOR_NODES: u32 = 1_000_000;
 /// Longest that an errand's step is asked for again.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before it is asked for again.

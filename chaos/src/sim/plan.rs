@@ -11,9 +11,10 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::draws::{Domain, draws};
+use super::scale::{Scale, Tempo};
 
-/// Pause before each act, in milliseconds.
-const PAUSE_MS: std::ops::Range<u64> = 200..4_000;
+/// GPUs of each host where the number of hosts is given.
+const GPUS_OF_EACH: u32 = 8;
 /// Largest step of a wall clock, in milliseconds: one hour.
 const CLOCK_STEP_MS_MAX: i64 = 3_600_000;
 /// Faults of GPUs, as drivers number them: a double bit error, a fault of an application, a row that could not be remapped, a
@@ -39,7 +40,7 @@ pub struct Shape {
 impl Shape {
     /// The shape of a seed's world.
     #[must_use]
-    pub fn draw(seed: u64) -> Self {
+    pub fn draw(seed: u64, scale: Scale) -> Self {
         let mut random = draws(seed, Domain::Shape, 0, 0);
         let replicas = match random.random_range(0..8) {
             0 => 1,
@@ -52,6 +53,19 @@ impl Shape {
             spares: draw_spares(seed, replicas),
             hosts: (0..hosts).map(|_| random.random_range(2..9)).collect(),
             users: random.random_range(1..4),
+        }
+        .with_hosts(scale.hosts)
+    }
+
+    /// The same with so many hosts that are alike, and users for them.
+    fn with_hosts(self, hosts: Option<u32>) -> Self {
+        let Some(hosts) = hosts else {
+            return self;
+        };
+        Self {
+            hosts: vec![GPUS_OF_EACH; hosts as usize],
+            users: Scale::users(hosts),
+            ..self
         }
     }
 
@@ -227,12 +241,12 @@ pub struct Plan {
 impl Plan {
     /// What a world of this seed goes through in so many seconds with faults.
     #[must_use]
-    pub fn of(seed: u64, faults_s: u64, chosen: &Acts) -> Self {
+    pub fn of(seed: u64, faults_s: u64, scale: Scale, chosen: &Acts) -> Self {
         if let Acts::Script(plan) = chosen {
             return Self::clone(plan);
         }
-        let shape = Shape::draw(seed);
-        let mut acts = draw(seed, &shape, faults_s);
+        let shape = Shape::draw(seed, scale);
+        let mut acts = draw(seed, &shape, faults_s, scale.tempo);
         if let Acts::Only(numbers) = chosen {
             acts.retain(|act| numbers.0.contains(&act.number));
         }
@@ -243,12 +257,12 @@ impl Plan {
 /// All acts of a seed's world. What one of them is depends on nothing but the seed, its number and the cluster's shape; when it
 /// comes, on the pauses before it as well.
 #[must_use]
-pub fn draw(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
+pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
     let mut acts = Vec::new();
     let mut at_ms = 0;
     for number in 1.. {
         let mut random = draws(seed, Domain::Act, number, 0);
-        at_ms += random.random_range(PAUSE_MS);
+        at_ms += random.random_range(tempo.act_pause_ms());
         if at_ms >= faults_s * 1_000 {
             break;
         }
@@ -398,13 +412,13 @@ mod tests {
 
     #[test]
     fn an_act_does_not_depend_on_the_others() {
-        let shape = Shape::draw(5);
-        let long = draw(5, &shape, 60);
-        let short = draw(5, &shape, 20);
+        let shape = Shape::draw(5, Scale::default());
+        let long = draw(5, &shape, 60, Tempo::Hurried);
+        let short = draw(5, &shape, 20, Tempo::Hurried);
         assert!(short.len() < long.len());
         assert_eq!(short[..], long[..short.len()]);
         let numbers = Numbers([2, 4].into());
-        let some = Plan::of(5, 60, &Acts::Only(numbers));
+        let some = Plan::of(5, 60, Scale::default(), &Acts::Only(numbers));
         assert_eq!(some.acts, [long[1].clone(), long[3].clone()]);
         assert!(long.windows(2).all(|pair| pair[0].at_ms < pair[1].at_ms));
     }
@@ -413,8 +427,8 @@ mod tests {
     fn every_deed_is_drawn_within_the_cluster() {
         let mut kinds = BTreeSet::new();
         for seed in 0..400 {
-            let shape = Shape::draw(seed);
-            for act in draw(seed, &shape, 60) {
+            let shape = Shape::draw(seed, Scale::default());
+            for act in draw(seed, &shape, 60, Tempo::Hurried) {
                 let text = format!("{:?}", act.deed);
                 let kind = text.split(['(', ' ']).next().unwrap().to_owned();
                 kinds.insert(kind);
@@ -424,8 +438,26 @@ mod tests {
             }
         }
         assert_eq!(kinds.len(), 25, "{kinds:?}");
-        let replicas: BTreeSet<u32> = (0..400).map(|seed| Shape::draw(seed).replicas).collect();
+        let replicas: BTreeSet<u32> = (0..400)
+            .map(|seed| Shape::draw(seed, Scale::default()).replicas)
+            .collect();
         assert_eq!(replicas, [1, 3, 5].into());
+    }
+
+    #[test]
+    fn a_large_cluster_of_production_has_time_between_faults() {
+        let scale = Scale {
+            hosts: Some(200),
+            tempo: Tempo::Production,
+        };
+        let day = Plan::of(1, 86_400, scale, &Acts::All);
+        assert_eq!((day.shape.hosts.len(), day.shape.users), (200, 20));
+        // About one a minute.
+        assert!(
+            (1_200..1_700).contains(&day.acts.len()),
+            "{}",
+            day.acts.len()
+        );
     }
 
     #[test]

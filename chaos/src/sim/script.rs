@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mutant::Mutant;
 use super::plan::{Acts, Plan};
+use super::scale::{Scale, Tempo};
 use super::world::WorldOptions;
 
 /// Version of what is written.
@@ -26,6 +27,8 @@ pub struct Script {
     mutant: Option<Mutant>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     jobs: Option<u32>,
+    #[serde(default)]
+    tempo: Tempo,
     /// The cluster and the acts.
     pub plan: Plan,
 }
@@ -52,7 +55,8 @@ impl Script {
             faults_seconds: options.faults_s,
             mutant: options.mutant,
             jobs: options.jobs,
-            plan: Plan::of(options.seed, options.faults_s, &options.acts),
+            tempo: options.scale.tempo,
+            plan: options.plan(),
         }
     }
 
@@ -85,6 +89,10 @@ impl Script {
             mutant: self.mutant,
             acts: Acts::Script(Arc::new(self.plan.clone())),
             jobs: self.jobs,
+            scale: Scale {
+                hosts: None,
+                tempo: self.tempo,
+            },
         }
     }
 }
@@ -107,7 +115,7 @@ mod tests {
         let read = Script::read(&text).unwrap();
         assert_eq!(read, script);
         let again = read.options();
-        assert_eq!(Plan::of(9, 30, &again.acts), Plan::of(9, 30, &Acts::All));
+        assert_eq!(again.plan(), options.plan());
         assert!(matches!(
             Script::read(&text.replace("\"format\": 1", "\"format\": 2")),
             Err(ScriptError::Format(2))

@@ -112,7 +112,7 @@ pub fn shrink(
     let Some(violation) = first.violations.first() else {
         return Err(ShrinkError::Holds(seed));
     };
-    let plan = Plan::of(seed, options.world.faults_s, &options.world.acts);
+    let plan = options.world.plan();
     let mut search = Search {
         world: options.world.clone(),
         plan: plan.clone(),

@@ -22,6 +22,7 @@ use super::mutant::Mutant;
 use super::plan::Acts;
 use super::record::difference;
 use super::report::{Report, Violation};
+use super::scale::Scale;
 use super::world::{WorldOptions, record, simulate};
 
 /// Seeds within which each mutant must be found.
@@ -56,6 +57,8 @@ pub struct SweepOptions {
     pub acts: Acts,
     /// Jobs of each user.
     pub jobs: Option<u32>,
+    /// How large and how fast the worlds are.
+    pub scale: Scale,
     /// This program, to run one world in a process of its own.
     pub program: Option<PathBuf>,
 }
@@ -330,6 +333,7 @@ fn world_of(options: &SweepOptions, seed: u64, mutant: Option<Mutant>) -> WorldO
         mutant,
         acts: options.acts.clone(),
         jobs: options.jobs,
+        scale: options.scale,
     }
 }
 

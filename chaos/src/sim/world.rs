@@ -13,7 +13,7 @@ use muster_core::ids::ReplicaId;
 use muster_core::lifecycle::JobPhase;
 use muster_core::plan::Budget;
 use muster_core::state::State;
-use muster_core::timings::{BEATS_PER_SECOND_MAX, Timings};
+use muster_core::timings::BEATS_PER_SECOND_MAX;
 use muster_raft_store::{Handle, Leadership};
 use muster_scheduler::leader::{
     LEADER_INPUTS_MAX, LeaderLoop, LeaderSettings, ShadowStore, SharedShadows, WorkerDirectory,
@@ -44,14 +44,6 @@ use super::watchers::Hubs;
 
 pub use options::WorldOptions;
 
-/// Heartbeats of simulated clusters: fast, so that a short run sees many leases end.
-const TIMINGS: Timings = Timings {
-    beat_ms: 500,
-    suspect_ms: 1_500,
-    lost_ms: 4_500,
-};
-/// Leases of simulated jobs.
-const PARTITION_GRACE_MS: u64 = 6_000;
 /// One world in so many has leaders that bear few beats.
 const BURDENED_WORLDS: u64 = 3;
 /// Beats in a second that those bear: two hosts send more.
@@ -118,7 +110,7 @@ impl World {
     fn new(options: WorldOptions, judges: Judges) -> Self {
         judges.begin();
         let seed = options.seed;
-        let plan = Plan::of(seed, options.faults_s, &options.acts);
+        let plan = options.plan();
         let network = SimNetwork::new(seed);
         let deceit = Mutant::deceit(options.mutant);
         let machines = plan.shape.replicas + plan.shape.spares;
@@ -154,7 +146,7 @@ impl World {
                 number,
                 gpus,
                 place: draw_place(&mut random, number),
-                timings: TIMINGS,
+                timings: self.options.scale.tempo.timings(),
                 mutant: self.options.mutant,
             };
             let drift = -DRIFT_PERMILLE_MAX..=DRIFT_PERMILLE_MAX;
@@ -267,7 +259,7 @@ impl World {
             inputs: received,
             settings: LeaderSettings {
                 replica: ReplicaId(u64::from(id)),
-                timings: TIMINGS,
+                timings: self.options.scale.tempo.timings(),
                 budget: Budget::default(),
                 beats_per_second_max: self.beats_per_second_max(),
             },
@@ -331,7 +323,7 @@ impl World {
                     registry: self.replicas.registry.clone(),
                     judges: self.judges.clone(),
                     random: draws(seed, Domain::User, number, 0),
-                    partition_grace_ms: PARTITION_GRACE_MS,
+                    tempo: self.options.scale.tempo,
                     reads_stale: self.options.mutant == Some(Mutant::StaleReads),
                 };
                 let (done, finished) = oneshot::channel();

@@ -3,10 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::sim::mutant::Mutant;
-use crate::sim::plan::Acts;
-
-/// Each user submits a job in about so many seconds.
-const JOB_EVERY_S: u64 = 4;
+use crate::sim::plan::{Acts, Plan};
+use crate::sim::scale::{Scale, Tempo};
 
 /// What makes a world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,14 +19,23 @@ pub struct WorldOptions {
     pub acts: Acts,
     /// Jobs of each user; as many as the time is good for, if nothing is said.
     pub jobs: Option<u32>,
+    /// How large and how fast it is.
+    pub scale: Scale,
 }
 
 impl WorldOptions {
     /// How many jobs each user submits.
     #[must_use]
     pub fn jobs(&self) -> u32 {
-        let by_time = u32::try_from(self.faults_s / JOB_EVERY_S).unwrap_or(u32::MAX);
+        let by_time = self.faults_s / self.scale.tempo.job_every_s();
+        let by_time = u32::try_from(by_time).unwrap_or(u32::MAX);
         self.jobs.unwrap_or(by_time)
+    }
+
+    /// The cluster and what is done to it.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        Plan::of(self.seed, self.faults_s, self.scale, &self.acts)
     }
 
     /// The command that shows this world again. Acts that come from a file need the file.
@@ -47,6 +54,12 @@ impl WorldOptions {
         }
         if let Some(jobs) = self.jobs {
             let _infallible = write!(command, " --jobs {jobs}");
+        }
+        if let Some(hosts) = self.scale.hosts {
+            let _infallible = write!(command, " --workers {hosts}");
+        }
+        if self.scale.tempo != Tempo::default() {
+            let _infallible = write!(command, " --tempo {}", self.scale.tempo.name());
         }
         command
     }

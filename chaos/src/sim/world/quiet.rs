@@ -17,8 +17,6 @@ use crate::sim::clients::propose;
 use crate::sim::report::Violation;
 use crate::sim::stuck::describe_stuck;
 
-/// How long the quiet phase may take until every job has ended: leases, back-offs and run times.
-const QUIET_MAX: Duration = Duration::from_secs(600);
 /// How long replicas may take until they stand at one revision.
 const REST_MAX: Duration = Duration::from_secs(30);
 /// Ids of the requests by which an operator gives things back; those of users are drawn.
@@ -32,7 +30,7 @@ impl World {
         if !self.goes_on() {
             return;
         }
-        let deadline = Instant::now() + QUIET_MAX;
+        let deadline = Instant::now() + self.options.scale.tempo.quiet_max();
         for finished in users {
             if tokio::time::timeout_at(deadline, finished).await.is_err() {
                 self.judges.violate(Violation::Stuck(

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::sim::plan::{Acts, Numbers};
+use crate::sim::plan::{Acts, Numbers, Plan};
+use crate::sim::scale::{Scale, Tempo};
 
 fn options(seed: u64, mutant: Option<Mutant>) -> WorldOptions {
     WorldOptions {
@@ -21,6 +22,26 @@ fn a_cluster_under_faults_keeps_every_promise() {
         assert!(report.violations.is_empty(), "{report}");
         assert!(report.acknowledged > 0 && report.succeeded > 0, "{report}");
     }
+}
+
+/// Twenty minutes of forty hosts under jobs and faults as in production.
+#[test]
+fn a_larger_cluster_of_production_keeps_every_promise() {
+    let options = WorldOptions {
+        faults_s: 1_200,
+        jobs: Some(4),
+        scale: Scale {
+            hosts: Some(40),
+            tempo: Tempo::Production,
+        },
+        ..options(2, None)
+    };
+    let report = simulate(&options).unwrap();
+    assert!(report.violations.is_empty(), "{report}");
+    assert!(
+        report.acknowledged >= 12 && report.succeeded > 0,
+        "{report}"
+    );
 }
 
 #[test]
@@ -60,7 +81,7 @@ fn the_first_acts_alone_give_the_same_beginning() {
         faults_s: 20,
         ..options(5, None)
     };
-    let plan = Plan::of(5, 20, &Acts::All);
+    let plan = Plan::of(5, 20, Scale::default(), &Acts::All);
     let half = plan.acts.len() / 2;
     let numbers = plan.acts[..half].iter().map(|act| act.number).collect();
     let some = WorldOptions {
@@ -82,7 +103,11 @@ fn the_first_acts_alone_give_the_same_beginning() {
 #[test]
 fn clusters_of_every_size_are_drawn() {
     let sizes: BTreeSet<u32> = (0..20)
-        .map(|seed| Plan::of(seed, 60, &Acts::All).shape.replicas)
+        .map(|seed| {
+            Plan::of(seed, 60, Scale::default(), &Acts::All)
+                .shape
+                .replicas
+        })
         .collect();
     assert_eq!(sizes, [1, 3, 5].into());
 }

@@ -6,12 +6,16 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use muster_chaos::sim::mutant::Mutant;
 use muster_chaos::sim::plan::{Acts, Numbers};
+use muster_chaos::sim::scale::{Scale, Tempo};
 use muster_chaos::sim::sweep::{SweepOptions, sweep};
 use muster_chaos::sim::world::{WorldOptions, simulate};
 
 use crate::command::demo::own_binary;
 use crate::exit::Exit;
 use crate::failure::Failure;
+
+/// Hosts of a simulated cluster at most.
+const WORKERS_MAX: i64 = 1_000;
 
 /// `muster chaos sim`
 ///
@@ -51,9 +55,16 @@ pub(crate) struct WorldFlags {
     /// Only these acts of what is drawn, as 3,7-9; none if the list is empty
     #[arg(long, value_name = "NUMBERS")]
     only_acts: Option<Numbers>,
-    /// Jobs of each user; by default one in four seconds
+    /// Jobs of each user; by default one in four seconds, or in five minutes where things go as in production
     #[arg(long, value_name = "COUNT")]
     jobs: Option<u32>,
+    /// Hosts of eight GPUs each; two to seven of different sizes by default
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=WORKERS_MAX))]
+    workers: Option<u32>,
+    /// How fast things happen: jobs of seconds and a fault every two, or as in production, where jobs run as long as on
+    /// Microsoft's Philly cluster
+    #[arg(long, value_name = "NAME", default_value = Tempo::default().name(), value_parser = tempo_parser())]
+    tempo: Tempo,
 }
 
 impl WorldFlags {
@@ -65,6 +76,14 @@ impl WorldFlags {
             mutant: self.mutant,
             acts: self.acts(),
             jobs: self.jobs,
+            scale: self.scale(),
+        }
+    }
+
+    const fn scale(&self) -> Scale {
+        Scale {
+            hosts: self.workers,
+            tempo: self.tempo,
         }
     }
 
@@ -77,6 +96,11 @@ impl WorldFlags {
 fn mutant_parser() -> impl TypedValueParser<Value = Mutant> {
     let names = PossibleValuesParser::new(Mutant::ALL.map(Mutant::name));
     names.try_map(|name| Mutant::named(&name).ok_or("no such bug"))
+}
+
+fn tempo_parser() -> impl TypedValueParser<Value = Tempo> {
+    let names = PossibleValuesParser::new(Tempo::ALL.map(Tempo::name));
+    names.try_map(|name| Tempo::named(&name).ok_or("no such tempo"))
 }
 
 impl Sim {
@@ -98,6 +122,7 @@ impl Sim {
             mutant: self.world.mutant,
             acts: self.world.acts(),
             jobs: self.world.jobs,
+            scale: self.world.scale(),
             program: Some(own_binary()?),
         };
         let report = sweep(options, &mut output)

@@ -1,0 +1,150 @@
+//! How large a simulated cluster is, and how fast things happen in it.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use muster_core::timings::Timings;
+use serde::{Deserialize, Serialize};
+
+/// Users of a cluster whose size is given: one for so many hosts, but at least one and at most [`USERS_MAX`].
+const HOSTS_PER_USER: u32 = 10;
+const USERS_MAX: u32 = 20;
+
+/// What is said of a world's size and tempo; the rest is drawn from its seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scale {
+    /// Hosts, of eight GPUs each; two to seven of different sizes if nothing is said.
+    pub hosts: Option<u32>,
+    /// How fast things happen.
+    pub tempo: Tempo,
+}
+
+impl Scale {
+    /// Users of a cluster with so many hosts.
+    #[must_use]
+    pub fn users(hosts: u32) -> u32 {
+        (hosts / HOSTS_PER_USER).clamp(1, USERS_MAX)
+    }
+}
+
+/// How fast things happen in a world.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tempo {
+    /// Hurried: beats of half a second, jobs of seconds, a fault every two seconds. Much happens in a short run.
+    #[default]
+    Hurried,
+    /// As in production: the default periods of beats and leases, jobs of minutes to hours as on Microsoft's Philly cluster, a
+    /// fault a minute.
+    Production,
+}
+
+impl Tempo {
+    /// Every tempo.
+    pub const ALL: [Self; 2] = [Self::Hurried, Self::Production];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hurried => "hurried",
+            Self::Production => "production",
+        }
+    }
+
+    /// The tempo of a name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tempo| tempo.name() == name)
+    }
+
+    /// Periods of the heartbeat protocol.
+    #[must_use]
+    pub fn timings(self) -> Timings {
+        match self {
+            Self::Hurried => Timings {
+                beat_ms: 500,
+                suspect_ms: 1_500,
+                lost_ms: 4_500,
+            },
+            Self::Production => Timings::default(),
+        }
+    }
+
+    /// Leases of the jobs, in milliseconds.
+    #[must_use]
+    pub const fn partition_grace_ms(self) -> u64 {
+        match self {
+            Self::Hurried => 6_000,
+            Self::Production => 60_000,
+        }
+    }
+
+    /// Pause before each act of the nemesis, in milliseconds.
+    #[must_use]
+    pub const fn act_pause_ms(self) -> Range<u64> {
+        match self {
+            Self::Hurried => 200..4_000,
+            Self::Production => 5_000..115_000,
+        }
+    }
+
+    /// Pause of a user after a job, in milliseconds.
+    #[must_use]
+    pub const fn job_pause_ms(self) -> Range<u64> {
+        match self {
+            Self::Hurried => 50..3_000,
+            Self::Production => 1_000..599_000,
+        }
+    }
+
+    /// Each user submits a job in about so many seconds.
+    #[must_use]
+    pub const fn job_every_s(self) -> u64 {
+        match self {
+            Self::Hurried => 4,
+            Self::Production => 300,
+        }
+    }
+
+    /// Longest run time of a job, in milliseconds: what is drawn from Philly's has no end.
+    #[must_use]
+    pub const fn run_ms_max(self) -> u64 {
+        match self {
+            Self::Hurried => 15_000,
+            Self::Production => 4 * 3_600_000,
+        }
+    }
+
+    /// How much longer than in a hurried world a job with a time limit may run.
+    #[must_use]
+    pub const fn limit_factor(self) -> u64 {
+        match self {
+            Self::Hurried => 1,
+            Self::Production => 1_000,
+        }
+    }
+
+    /// How long the quiet phase may take until every job has ended: leases, back-offs and run times.
+    #[must_use]
+    pub const fn quiet_max(self) -> Duration {
+        match self {
+            Self::Hurried => Duration::from_secs(600),
+            Self::Production => Duration::from_hours(48),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_again_and_users_are_few() {
+        for tempo in Tempo::ALL {
+            assert_eq!(Tempo::named(tempo.name()), Some(tempo));
+        }
+        assert_eq!(Tempo::named("slow"), None);
+        assert_eq!([1, 40, 900].map(Scale::users), [1, 4, USERS_MAX]);
+    }
+}
