@@ -204,7 +204,7 @@ impl Acknowledged {
         found
     }
 
-    /// Requests of which the state has another answer than the client got.
+    /// Requests of which the state has another answer than the client got, or none although it is kept still.
     fn other_answers(&self, state: &State) -> Vec<LostWrite> {
         let told_jobs = self.jobs.iter().map(|(at, job)| (*at, Answer::Job(*job)));
         let pipelines = self.pipelines.iter();
@@ -214,7 +214,8 @@ impl Acknowledged {
             .filter_map(|(request, told)| {
                 let stored = state.requests.get(request);
                 let kept = stored.map(|stored| stored.answer.clone());
-                (kept.as_ref() != Some(&told)).then_some(LostWrite::OtherAnswer {
+                let is_forgotten = kept.is_none() && is_old(state, &told);
+                (kept.as_ref() != Some(&told) && !is_forgotten).then_some(LostWrite::OtherAnswer {
                     request,
                     told,
                     kept,
@@ -222,6 +223,22 @@ impl Acknowledged {
             });
         other.collect()
     }
+}
+
+/// Whether a job, or a pipeline's first one, was submitted before what is kept of answers.
+fn is_old(state: &State, answer: &Answer) -> bool {
+    let job = match answer {
+        Answer::Job(job) => Some(*job),
+        Answer::Pipeline(pipeline) => Some(JobId(pipeline.get() + 1)),
+        _ => None,
+    };
+    let submitted = job.and_then(|job| Some(state.job(job)?.submitted_at));
+    submitted.is_some_and(|at| at.0 < kept_from(state))
+}
+
+/// Answers to requests before this time may be forgotten.
+const fn kept_from(state: &State) -> u64 {
+    state.time.0.saturating_sub(REQUEST_KEPT_MS)
 }
 
 /// Jobs that are not the answer to exactly one request. Answers are kept for [`REQUEST_KEPT_MS`]: of older jobs nothing can be
@@ -242,11 +259,10 @@ fn once_each(state: &State) -> Vec<LostWrite> {
             }
         }
     }
-    let forgotten = state.time.0.saturating_sub(REQUEST_KEPT_MS);
     let judged = state
         .jobs
         .values()
-        .filter(|job| job.submitted_at.0 >= forgotten);
+        .filter(|job| job.submitted_at.0 >= kept_from(state));
     let unasked = judged.filter(|job| !asked.contains_key(&job.id));
     found.extend(unasked.map(|job| LostWrite::Unasked(job.id)));
     found
@@ -256,6 +272,7 @@ fn once_each(state: &State) -> Vec<LostWrite> {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use muster_core::testing::{Cluster, single};
+    use muster_core::time::TimeMs;
 
     use super::*;
 
@@ -289,6 +306,25 @@ mod tests {
             acknowledged.contradictions(),
             [LostWrite::TwoPipelines { .. }]
         ));
+    }
+
+    #[test]
+    fn an_answer_is_missed_as_long_as_it_must_be_kept() {
+        let mut cluster = Cluster::with_hosts(1, 2);
+        let job = cluster.submit(single("long", 1, 1));
+        let request = { cluster.state.requests.iter() }
+            .find(|(_, stored)| stored.answer == Answer::Job(job))
+            .map(|(request, _)| request)
+            .unwrap();
+        let mut acknowledged = Acknowledged::default();
+        acknowledged.asked(request);
+        acknowledged.submitted(request, job);
+        assert_eq!(acknowledged.judge(&cluster.state), []);
+        let mut later = cluster.state.clone();
+        later.requests.prune(TimeMs(u64::MAX), usize::MAX);
+        assert!(!acknowledged.judge(&later).is_empty(), "too early");
+        later.time = later.time.after(REQUEST_KEPT_MS + 1);
+        assert_eq!(acknowledged.judge(&later), []);
     }
 
     #[test]

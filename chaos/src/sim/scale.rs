@@ -94,7 +94,7 @@ impl Tempo {
     pub const fn job_pause_ms(self) -> Range<u64> {
         match self {
             Self::Hurried => 50..3_000,
-            Self::Production => 1_000..599_000,
+            Self::Production => 1_000..299_000,
         }
     }
 
@@ -103,7 +103,7 @@ impl Tempo {
     pub const fn job_every_s(self) -> u64 {
         match self {
             Self::Hurried => 4,
-            Self::Production => 300,
+            Self::Production => 150,
         }
     }
 
@@ -112,7 +112,7 @@ impl Tempo {
     pub const fn run_ms_max(self) -> u64 {
         match self {
             Self::Hurried => 15_000,
-            Self::Production => 4 * 3_600_000,
+            Self::Production => 2 * 3_600_000,
         }
     }
 
@@ -121,7 +121,7 @@ impl Tempo {
     pub const fn limit_factor(self) -> u64 {
         match self {
             Self::Hurried => 1,
-            Self::Production => 1_000,
+            Self::Production => 600,
         }
     }
 

@@ -128,6 +128,16 @@ async fn leadership_is_not_handed_to_a_dead_voter() {
     let [dead_id, living_id] = [dead, living].map(|position| position as u64 + 1);
     let handle = &group.replicas[leader];
     let term = handle.status().term;
+    let lag = || {
+        let followers = handle.status().followers;
+        let dead = followers.iter().find(|follower| follower.id == dead_id)?;
+        Some(dead.lag_entries)
+    };
+    // Who lacks an entry when it is cut off would lack it for ever.
+    eventually("it has everything", async || {
+        (lag() == Some(0)).then_some(())
+    })
+    .await;
     group.cut(dead, true, true);
     let silence_ms_max = Timings::FAST.successor_silence_ms_max();
     eventually("the silence shows, and no lag", async || {

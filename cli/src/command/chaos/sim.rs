@@ -55,7 +55,7 @@ pub(crate) struct WorldFlags {
     /// Only these acts of what is drawn, as 3,7-9; none if the list is empty
     #[arg(long, value_name = "NUMBERS")]
     only_acts: Option<Numbers>,
-    /// Jobs of each user; by default one in four seconds, or in five minutes where things go as in production
+    /// Jobs of each user; by default one in four seconds, or in 150 where things go as in production
     #[arg(long, value_name = "COUNT")]
     jobs: Option<u32>,
     /// Hosts of eight GPUs each; two to seven of different sizes by default
