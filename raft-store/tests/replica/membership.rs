@@ -209,7 +209,10 @@ async fn a_learner_catches_up_by_a_snapshot_and_with_data_of_its_own_it_is_refus
         .change_members(BTreeSet::from([1, 2, 3, 4]))
         .await
         .unwrap();
-    assert_eq!(group.handle(4).fork(), group.handle(leader).fork());
+    eventually("it has applied what is committed", async || {
+        (group.handle(4).fork() == group.handle(leader).fork()).then_some(())
+    })
+    .await;
 
     group.handle(leader).remove_member(4).await.unwrap();
     let again = group.handle(leader).add_learner(peer(4)).await;
