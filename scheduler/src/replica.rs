@@ -8,7 +8,7 @@ use muster_core::ids::ReplicaId;
 use muster_core::plan::Budget;
 use muster_core::state::State;
 use muster_core::timings::BEATS_PER_SECOND_MAX;
-use muster_exporter::{Exporter, MetricsServer};
+use muster_exporter::{Exporter, MetricsServer, Ready};
 use muster_proto::FILE_DESCRIPTOR_SET;
 use muster_proto::v1::admin_service_server::AdminServiceServer;
 use muster_proto::v1::cluster_service_server::ClusterServiceServer;
@@ -17,6 +17,7 @@ use muster_proto::v1::peer_service_server::PeerServiceServer;
 use muster_proto::v1::watch_service_server::WatchServiceServer;
 use muster_proto::v1::worker_service_server::WorkerServiceServer;
 use muster_raft_store::{Config, Handle, Peer, Timings, raft_service};
+use muster_systemd::Systemd;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -39,7 +40,7 @@ use crate::service::{
     PeerPool, Peers, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
-use crate::{bootstrap, health, join, metrics};
+use crate::{bootstrap, health, join, metrics, told_systemd};
 
 /// Longest wait for another replica to take over leadership at a stop.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -47,6 +48,8 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait for connections to close at a stop.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Longest wait of `/readyz` for the leader's word.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes that one HTTP/2 stream may send before it is answered: a large batch of log entries.
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 /// Bytes that one connection may send before it is answered.
@@ -116,6 +119,7 @@ impl Replica {
     pub(crate) async fn run(
         self,
         listeners: Listeners,
+        systemd: Option<Systemd>,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
         let Self {
@@ -131,12 +135,7 @@ impl Replica {
         let closing = CancellationToken::new();
         let mut tasks = JoinSet::new();
         if let Some(listener) = listeners.metrics {
-            let sampled = handle.clone();
-            let render = Arc::new(move || {
-                metrics::sample(&sampled.fork());
-                exporter.render()
-            });
-            tasks.spawn(MetricsServer { listener, render }.run(stop.clone()));
+            tasks.spawn(page(listener, &handle, exporter).run(stop.clone()));
         }
         let mut server = tokio::spawn(serve(
             Arc::clone(&config),
@@ -155,6 +154,14 @@ impl Replica {
             }
         };
         tracing::info!(replica = %config.replica_id, "the replica serves");
+        let stopping = CancellationToken::new();
+        if let Some(systemd) = systemd {
+            tasks.spawn(told_systemd::tell(
+                systemd,
+                handle.leadership(),
+                stopping.clone(),
+            ));
+        }
 
         let result = tokio::select! {
             () = shutdown => Ok(()),
@@ -162,6 +169,7 @@ impl Replica {
             served = &mut server => served.unwrap_or(Ok(())),
             founded = async { founding.await?; std::future::pending::<Result<(), Error>>().await } => founded,
         };
+        stopping.cancel();
         hand_over(&handle).await;
         stop.cancel();
         drop(timeout(DRAIN_TIMEOUT, context.drained()).await);
@@ -226,6 +234,37 @@ fn leader_loop(
             beats_per_second_max: BEATS_PER_SECOND_MAX,
         },
     }
+}
+
+/// What is served beside the services: metrics and probes.
+fn page(listener: TcpListener, handle: &Handle<State>, exporter: Exporter) -> MetricsServer {
+    let sampled = handle.clone();
+    let render = Arc::new(move || {
+        metrics::sample(&sampled.fork());
+        exporter.render()
+    });
+    let ready = ready(handle);
+    MetricsServer {
+        listener,
+        render,
+        ready,
+    }
+}
+
+/// Whether this replica can answer a read that misses nothing, which is to say that it knows a leader with a majority and has
+/// caught up with it.
+fn ready(handle: &Handle<State>) -> Ready {
+    let handle = handle.clone();
+    Arc::new(move || {
+        let handle = handle.clone();
+        Box::pin(async move {
+            let read = timeout(READY_TIMEOUT, handle.read_linearizable()).await;
+            match read {
+                Ok(read) => read.map_err(|error| error.to_string()),
+                Err(_) => Err(format!("no read was confirmed within {READY_TIMEOUT:?}")),
+            }
+        })
+    })
 }
 
 async fn pump(context: Context, stop: CancellationToken) {
