@@ -21,7 +21,7 @@ use muster_systemd::Systemd;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
@@ -50,6 +50,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest wait of `/readyz` for the leader's word.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Wait before it is asked for again.
+const READY_RETRY: Duration = Duration::from_millis(50);
 /// Bytes that one HTTP/2 stream may send before it is answered: a large batch of log entries.
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 /// Bytes that one connection may send before it is answered.
@@ -251,20 +253,29 @@ fn page(listener: TcpListener, handle: &Handle<State>, exporter: Exporter) -> Me
     }
 }
 
-/// Whether this replica can answer a read that misses nothing, which is to say that it knows a leader with a majority and has
-/// caught up with it.
 fn ready(handle: &Handle<State>) -> Ready {
     let handle = handle.clone();
     Arc::new(move || {
         let handle = handle.clone();
-        Box::pin(async move {
-            let read = timeout(READY_TIMEOUT, handle.read_linearizable()).await;
-            match read {
-                Ok(read) => read.map_err(|error| error.to_string()),
-                Err(_) => Err(format!("no read was confirmed within {READY_TIMEOUT:?}")),
-            }
-        })
+        Box::pin(async move { answers_reads(&handle).await })
     })
+}
+
+/// Whether this replica can answer a read that misses nothing, which is to say that it knows a leader with a majority and has
+/// caught up with it. An election is waited for.
+async fn answers_reads(handle: &Handle<State>) -> Result<(), String> {
+    let deadline = Instant::now() + READY_TIMEOUT;
+    loop {
+        let reason = match timeout_at(deadline, handle.read_linearizable()).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => return Err(format!("no read was confirmed within {READY_TIMEOUT:?}")),
+        };
+        if Instant::now() + READY_RETRY >= deadline {
+            return Err(reason);
+        }
+        sleep(READY_RETRY).await;
+    }
 }
 
 async fn pump(context: Context, stop: CancellationToken) {
