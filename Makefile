@@ -65,6 +65,7 @@ evaluation: ## draw up docs/evaluation.md and its pictures again from the traces
 
 .PHONY: deb
 deb: build ## build the Debian package into target/package
+	rm -rf $(TARGET)/package
 	scripts/package-deb $(TARGET)/debug $(TARGET)/package
 
 .PHONY: image

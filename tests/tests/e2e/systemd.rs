@@ -88,6 +88,18 @@ fn stopping_the_agent_stops_the_agent_alone() {
     assert_eq!(setting(&text, "Restart"), Some("always"));
 }
 
+/// Both tell systemd that they serve and live. An agent that froze has to be back before tasks under the default lease are asked
+/// to stop, which they are after 20 s (`docs/operations.md`); a beat may be 5 s old then, and starting takes time.
+#[test]
+fn units_wait_to_be_told_and_not_for_long() {
+    for unit in units() {
+        let text = fs::read_to_string(&unit).unwrap();
+        assert_eq!(setting(&text, "Type"), Some("notify"));
+        assert_eq!(setting(&text, "NotifyAccess"), Some("main"));
+        assert_eq!(setting(&text, "WatchdogSec"), Some("10s"));
+    }
+}
+
 #[test]
 fn enabled_units_start_on_boot() {
     for unit in units() {
