@@ -9,6 +9,8 @@ SEEDS ?= 200
 PHILLY_TRACE ?= ../shared/data/traces/philly_jobs.csv.gz
 # How often `make chaos` makes each fault.
 CHAOS_REPETITIONS ?= 9
+# What `make image` builds with.
+IMAGE_ENGINE ?= podman
 # Further arguments: `make demo ARGS=--keep`.
 ARGS ?=
 
@@ -60,6 +62,19 @@ bench: build ## measure the figures of docs/benchmarks.md
 evaluation: ## draw up docs/evaluation.md and its pictures again from the traces (ARGS=--check: fail if they differ)
 # By itself: the simulator needs nothing of what the replicas store.
 	cargo run --locked -p muster-simulate --example evaluation -- --traces $(dir $(PHILLY_TRACE)) $(ARGS)
+
+.PHONY: deb
+deb: build ## build the Debian package into target/package
+	rm -rf $(TARGET)/package
+	scripts/package-deb $(TARGET)/debug $(TARGET)/package
+
+.PHONY: image
+image: deb ## build the container image localhost/muster out of the package (IMAGE_ENGINE=docker: not by podman)
+	$(IMAGE_ENGINE) build --file deploy/container/Containerfile --tag localhost/muster:latest $(TARGET)/package
+
+.PHONY: deployment
+deployment: build ## check units, package, compose file, chart and manifests by their own tools
+	scripts/check-deploy $(TARGET)/debug
 
 .PHONY: fmt
 fmt: ## format the code

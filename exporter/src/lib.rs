@@ -1,5 +1,5 @@
 //! Prometheus metrics of a long-running role: the process-wide recorder, what is true of every process, and the HTTP listener of
-//! `/metrics`.
+//! `/metrics`, `/livez` and `/readyz`.
 //!
 //! What a role measures is named and described where it is measured. Nothing is labelled by job: such series would grow without
 //! bound.
@@ -13,7 +13,7 @@ use metrics::{describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_process::Collector;
 
-pub use server::{MetricsServer, Render};
+pub use server::{MetricsServer, Ready, Render};
 
 /// Upper bounds of the buckets of durations, in seconds: 0.1 ms to a minute.
 const SECONDS: [f64; 19] = [

@@ -1,6 +1,8 @@
-//! The HTTP listener of `/metrics`.
+//! The HTTP listener of `/metrics`, and of the probes `/livez` and `/readyz`.
 
 use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,13 +27,18 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Renders the page.
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
+/// Whether the role does its work now; why not, if it does not.
+pub type Ready =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
-/// Serves `/metrics` until it is stopped.
+/// Serves `/metrics`, `/livez` (whether the process answers) and `/readyz` (whether it does its work) until it is stopped.
 pub struct MetricsServer {
     /// Where it is asked.
     pub listener: TcpListener,
     /// What it answers.
     pub render: Render,
+    /// What it answers at `/readyz`.
+    pub ready: Ready,
 }
 
 impl MetricsServer {
@@ -55,12 +62,12 @@ impl MetricsServer {
             let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
                 continue;
             };
-            let render = Arc::clone(&self.render);
+            let (render, ready) = (Arc::clone(&self.render), Arc::clone(&self.ready));
             let stop = stop.clone();
             tokio::spawn(async move {
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = serve(stream, render) => {}
+                    () = serve(stream, render, ready) => {}
                 }
                 drop(permit);
             });
@@ -68,10 +75,10 @@ impl MetricsServer {
     }
 }
 
-async fn serve(stream: TcpStream, render: Render) {
+async fn serve(stream: TcpStream, render: Render, ready: Ready) {
     let service = service_fn(move |request| {
-        let answer = answer(&request, &render);
-        std::future::ready(Ok::<_, Infallible>(answer))
+        let (render, ready) = (Arc::clone(&render), Arc::clone(&ready));
+        async move { Ok::<_, Infallible>(answer(&request, &render, &ready).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -83,11 +90,25 @@ async fn serve(stream: TcpStream, render: Render) {
     }
 }
 
-fn answer(request: &Request<Incoming>, render: &Render) -> Response<Full<Bytes>> {
+async fn answer(
+    request: &Request<Incoming>,
+    render: &Render,
+    ready: &Ready,
+) -> Response<Full<Bytes>> {
     let (status, body) = match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => (StatusCode::OK, render()),
-        (_, "/metrics") => (StatusCode::METHOD_NOT_ALLOWED, "use GET\n".to_owned()),
-        _ => (StatusCode::NOT_FOUND, "try /metrics\n".to_owned()),
+        (&Method::GET, "/livez") => (StatusCode::OK, "ok\n".to_owned()),
+        (&Method::GET, "/readyz") => match ready().await {
+            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+            Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+        },
+        (_, "/metrics" | "/livez" | "/readyz") => {
+            (StatusCode::METHOD_NOT_ALLOWED, "use GET\n".to_owned())
+        }
+        _ => (
+            StatusCode::NOT_FOUND,
+            "try /metrics, /livez or /readyz\n".to_owned(),
+        ),
     };
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;

@@ -15,10 +15,12 @@ mod listeners;
 mod metrics;
 mod replica;
 mod service;
+mod told_systemd;
 pub mod watch_hub;
 
 use std::future::Future;
 
+use muster_systemd::Systemd;
 use tokio::sync::watch;
 
 pub use config::{
@@ -40,7 +42,8 @@ pub async fn run(
     run_reloading(settings, shutdown).await
 }
 
-/// As [`run`], with settings that change: those options that reload are read anew when they are used.
+/// As [`run`], with settings that change: those options that reload are read anew when they are used. Where systemd started this
+/// process, it is told that the replica serves, lives and stops.
 ///
 /// # Errors
 /// As [`run`].
@@ -52,7 +55,8 @@ pub async fn run_reloading(
     config.validate()?;
     let listeners = Listeners::bind(&config).await?;
     let replica = replica::Replica::open(settings).await?;
-    replica.run(listeners, shutdown).await
+    let systemd = Systemd::of_this_process();
+    replica.run(listeners, systemd, shutdown).await
 }
 
 /// Runs a replica on listeners that are open already; `config.listen` and `config.metrics_listen` are not used.
@@ -67,5 +71,5 @@ pub async fn run_on(
     config.validate()?;
     let (_, settings) = watch::channel(config);
     let replica = replica::Replica::open(settings).await?;
-    replica.run(listeners, shutdown).await
+    replica.run(listeners, None, shutdown).await
 }

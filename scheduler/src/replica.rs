@@ -9,7 +9,7 @@ use muster_core::ids::ReplicaId;
 use muster_core::plan::Budget;
 use muster_core::state::State;
 use muster_core::timings::BEATS_PER_SECOND_MAX;
-use muster_exporter::{Exporter, MetricsServer};
+use muster_exporter::{Exporter, MetricsServer, Ready};
 use muster_proto::v1::admin_service_server::AdminServiceServer;
 use muster_proto::v1::cluster_service_server::ClusterServiceServer;
 use muster_proto::v1::job_service_server::JobServiceServer;
@@ -18,10 +18,11 @@ use muster_proto::v1::watch_service_server::WatchServiceServer;
 use muster_proto::v1::worker_service_server::WorkerServiceServer;
 use muster_proto::{FILE_DESCRIPTOR_SET, MEMBERSHIP_HEADER};
 use muster_raft_store::{Config, Handle, Peer, Timings, raft_service};
+use muster_systemd::Systemd;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
@@ -41,7 +42,7 @@ use crate::service::{
     PeerPool, Peers, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
-use crate::{bootstrap, health, join, metrics};
+use crate::{bootstrap, health, join, metrics, told_systemd};
 
 /// Longest wait for another replica to take over leadership at a stop.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,6 +50,10 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait for connections to close at a stop.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Longest wait of `/readyz` for the leader's word.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Wait before it is asked for again.
+const READY_RETRY: Duration = Duration::from_millis(50);
 /// Bytes that one HTTP/2 stream may send before it is answered: a large batch of log entries.
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 /// Bytes that one connection may send before it is answered.
@@ -118,6 +123,7 @@ impl Replica {
     pub(crate) async fn run(
         self,
         listeners: Listeners,
+        systemd: Option<Systemd>,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
         let Self {
@@ -133,12 +139,7 @@ impl Replica {
         let closing = CancellationToken::new();
         let mut tasks = JoinSet::new();
         if let Some(listener) = listeners.metrics {
-            let sampled = handle.clone();
-            let render = Arc::new(move || {
-                metrics::sample(&sampled.fork());
-                exporter.render()
-            });
-            tasks.spawn(MetricsServer { listener, render }.run(stop.clone()));
+            tasks.spawn(page(listener, &handle, exporter).run(stop.clone()));
         }
         let mut server = tokio::spawn(serve(
             (Arc::clone(&config), handle.clone()),
@@ -157,6 +158,14 @@ impl Replica {
             }
         };
         tracing::info!(replica = %config.replica_id, "the replica serves");
+        let stopping = CancellationToken::new();
+        if let Some(systemd) = systemd {
+            tasks.spawn(told_systemd::tell(
+                systemd,
+                handle.leadership(),
+                stopping.clone(),
+            ));
+        }
 
         let result = tokio::select! {
             () = shutdown => Ok(()),
@@ -164,6 +173,7 @@ impl Replica {
             served = &mut server => served.unwrap_or(Ok(())),
             founded = async { founding.await?; std::future::pending::<Result<(), Error>>().await } => founded,
         };
+        stopping.cancel();
         hand_over(&handle).await;
         stop.cancel();
         drop(timeout(DRAIN_TIMEOUT, context.drained()).await);
@@ -227,6 +237,46 @@ fn leader_loop(
             budget: Budget::default(),
             beats_per_second_max: BEATS_PER_SECOND_MAX,
         },
+    }
+}
+
+/// What is served beside the services: metrics and probes.
+fn page(listener: TcpListener, handle: &Handle<State>, exporter: Exporter) -> MetricsServer {
+    let sampled = handle.clone();
+    let render = Arc::new(move || {
+        metrics::sample(&sampled.fork());
+        exporter.render()
+    });
+    let ready = ready(handle);
+    MetricsServer {
+        listener,
+        render,
+        ready,
+    }
+}
+
+fn ready(handle: &Handle<State>) -> Ready {
+    let handle = handle.clone();
+    Arc::new(move || {
+        let handle = handle.clone();
+        Box::pin(async move { answers_reads(&handle).await })
+    })
+}
+
+/// Whether this replica can answer a read that misses nothing, which is to say that it knows a leader with a majority and has
+/// caught up with it. An election is waited for.
+async fn answers_reads(handle: &Handle<State>) -> Result<(), String> {
+    let deadline = Instant::now() + READY_TIMEOUT;
+    loop {
+        let reason = match timeout_at(deadline, handle.read_linearizable()).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => return Err(format!("no read was confirmed within {READY_TIMEOUT:?}")),
+        };
+        if Instant::now() + READY_RETRY >= deadline {
+            return Err(reason);
+        }
+        sleep(READY_RETRY).await;
     }
 }
 

@@ -36,11 +36,11 @@ mod metrics_page;
 mod run;
 mod runner;
 mod session;
+mod starting;
 mod task_place;
 #[cfg(test)]
 mod testing;
 pub mod topology;
-mod watchdog;
 
 pub use config::{CgroupUse, GpuConfig, SharedMemoryUse, TaskLogSettings, WorkerConfig};
 pub use container_engine::ContainerEngineConfig;

@@ -1,5 +1,6 @@
 //! What a worker measures. Names end in their unit; series per job or task do not exist.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
@@ -177,7 +178,16 @@ pub(crate) fn container_engine(answers: bool) {
     gauge!(ENGINE).set(if answers { 1.0 } else { 0.0 });
 }
 
+/// As the gauge: one for the process.
+static SESSION_IS_OPEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether this worker has a session with a leader.
+pub(crate) fn session_is_open() -> bool {
+    SESSION_IS_OPEN.load(Ordering::Relaxed)
+}
+
 pub(crate) fn session_open(open: bool) {
+    SESSION_IS_OPEN.store(open, Ordering::Relaxed);
     gauge!(SESSION).set(if open { 1.0 } else { 0.0 });
 }
 

@@ -24,6 +24,18 @@ pub(crate) async fn serve(
     let exporter = muster_exporter::install().map_err(failed)?;
     metrics::describe();
     let render = Arc::new(move || exporter.render());
-    tokio::spawn(MetricsServer { listener, render }.run(stop.clone()));
+    let page = MetricsServer {
+        listener,
+        render,
+        ready: Arc::new(|| Box::pin(async { has_session() })),
+    };
+    tokio::spawn(page.run(stop.clone()));
     Ok(())
+}
+
+fn has_session() -> Result<(), String> {
+    let is_open = metrics::session_is_open();
+    is_open
+        .then_some(())
+        .ok_or_else(|| "the worker has no session with a leader".to_owned())
 }

@@ -12,6 +12,7 @@ use futures::future::OptionFuture;
 use muster_core::agent::{Agent, Found, Input, JournalRecord};
 use muster_core::command::HostRegistration;
 use muster_core::ids::GpuUuid;
+use muster_systemd::Systemd;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -135,7 +136,7 @@ impl Loops {
             settings,
             ships: config.log_shipping.is_some(),
             tasks: data.tasks(),
-            watchdog: ground.watchdog,
+            systemd: ground.systemd,
             shutdown: stop.clone(),
         };
         ship(config.log_shipping, ground.name, data, stop.clone());
@@ -153,6 +154,8 @@ impl Loops {
         let mut driver = self.driver;
         let executor = tokio::spawn(self.executor.run());
         driver.recovered(self.actions, self.late).await?;
+        // What the last agent left is taken over.
+        driver.systemd.iter().for_each(Systemd::serves);
         tokio::select! {
             () = shutdown => Ok(()),
             outcome = self.keeper.run() => outcome,

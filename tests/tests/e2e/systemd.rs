@@ -1,10 +1,16 @@
-//! The units of `deploy/systemd`: systemd takes them as they are, and they start what the program knows.
+//! The units of `deploy/systemd`: systemd takes them as they are, they start what the program knows, and the program tells
+//! systemd what they promise.
 
 use std::fs;
+use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use muster_tests::{muster_binary, skip};
+use muster_tests::{eventually, muster_binary, page, skip};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 const PROGRAM: &str = "/usr/bin/muster";
 
@@ -82,10 +88,150 @@ fn stopping_the_agent_stops_the_agent_alone() {
     assert_eq!(setting(&text, "Restart"), Some("always"));
 }
 
+/// Both tell systemd that they serve and live. An agent that froze has to be back before tasks under the default lease are asked
+/// to stop, which they are after 20 s (`docs/operations.md`); a beat may be 5 s old then, and starting takes time.
+#[test]
+fn units_wait_to_be_told_and_not_for_long() {
+    for unit in units() {
+        let text = fs::read_to_string(&unit).unwrap();
+        assert_eq!(setting(&text, "Type"), Some("notify"));
+        assert_eq!(setting(&text, "NotifyAccess"), Some("main"));
+        assert_eq!(setting(&text, "WatchdogSec"), Some("10s"));
+    }
+}
+
 #[test]
 fn enabled_units_start_on_boot() {
     for unit in units() {
         let text = fs::read_to_string(&unit).unwrap();
         assert_eq!(setting(&text, "WantedBy"), Some("multi-user.target"));
     }
+}
+
+/// Longest wait for a word of a service.
+const WORD_TIMEOUT: Duration = Duration::from_secs(30);
+/// What a unit's `WatchdogSec=3s` tells the service, in microseconds.
+const PATIENCE_MICROS: &str = "3000000";
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// A service that takes this test for systemd. It ends when it is dropped.
+struct Service {
+    child: Child,
+    ear: UnixDatagram,
+    metrics: String,
+    _folder: TempDir,
+}
+
+impl Service {
+    fn start(role: &str, arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("notify");
+        let ear = UnixDatagram::bind(&socket).unwrap();
+        ear.set_read_timeout(Some(WORD_TIMEOUT)).unwrap();
+        let metrics = free_address();
+        let child = Command::new(muster_binary())
+            .args([role, "--metrics-listen", &metrics, "--data-dir"])
+            .arg(folder.path().join("data"))
+            .args(arguments)
+            .env("NOTIFY_SOCKET", &socket)
+            .env("WATCHDOG_USEC", PATIENCE_MICROS)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self {
+            child,
+            ear,
+            metrics,
+            _folder: folder,
+        }
+    }
+
+    /// The next of what it tells that begins so.
+    fn hear(&self, beginning: &str) -> String {
+        let mut bytes = [0u8; 256];
+        loop {
+            let count = self.ear.recv(&mut bytes);
+            let count = count.unwrap_or_else(|error| panic!("no {beginning}: {error}"));
+            let words = String::from_utf8(bytes[..count].to_vec()).unwrap();
+            if words.starts_with(beginning) {
+                return words;
+            }
+        }
+    }
+
+    /// Ends it as systemd does.
+    fn terminate(&mut self) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM).unwrap();
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[tokio::test]
+async fn a_replica_tells_systemd_that_it_serves_lives_and_stops() {
+    let address = free_address();
+    let peers = format!("1={address}");
+    let mut replica = Service::start("scheduler", &["--listen", &address, "--peers", &peers]);
+    replica.hear("READY=1");
+    // It served before it said so.
+    let lives = page(&replica.metrics, "/livez").await.unwrap();
+    assert_eq!(lives, "ok\n");
+    replica.hear("STATUS=leads in term");
+    replica.hear("WATCHDOG=1");
+    let ready = page(&replica.metrics, "/readyz").await.unwrap();
+    assert_eq!(ready, "ok\n");
+    replica.terminate();
+    replica.hear("STOPPING=1");
+    let ended = replica.child.wait().unwrap();
+    assert!(ended.success(), "{ended}");
+}
+
+/// Of a group that begins, or that has lost its majority, systemd must not end the first replica for want of the others; a
+/// load balancer must not send it anybody.
+#[tokio::test]
+async fn a_replica_without_a_majority_is_up_and_not_ready() {
+    let address = free_address();
+    let peers = format!("1={address},2={},3={}", free_address(), free_address());
+    let replica = Service::start("scheduler", &["--listen", &address, "--peers", &peers]);
+    replica.hear("READY=1");
+    replica.hear("STATUS=knows no leader");
+    let lives = page(&replica.metrics, "/livez").await.unwrap();
+    assert_eq!(lives, "ok\n");
+    let ready = page(&replica.metrics, "/readyz").await.unwrap();
+    assert_ne!(ready, "ok\n");
+}
+
+#[tokio::test]
+async fn an_agent_is_up_without_a_leader_and_ready_with_one() {
+    let address = free_address();
+    let cgroups = ["--cgroups", "off", "--gpus", "none"];
+    let agent = Service::start(
+        "worker",
+        &[&["--schedulers", &address], &cgroups[..]].concat(),
+    );
+    agent.hear("READY=1");
+    agent.hear("WATCHDOG=1");
+    let ready = page(&agent.metrics, "/readyz").await.unwrap();
+    assert_eq!(ready, "the worker has no session with a leader\n");
+
+    let peers = format!("1={address}");
+    let _replica = Service::start("scheduler", &["--listen", &address, "--peers", &peers]);
+    eventually("the agent has a session", async || {
+        let ready = page(&agent.metrics, "/readyz").await.ok()?;
+        (ready == "ok\n").then_some(())
+    })
+    .await;
 }

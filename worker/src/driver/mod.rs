@@ -23,6 +23,7 @@ use muster_proto::v1;
 use muster_proto::v1::injection::What;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
 use muster_proto::v1::worker_message::Kind as WorkerKind;
+use muster_systemd::Systemd;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -38,7 +39,6 @@ use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
 use crate::metrics;
 use crate::runner::Runner;
 use crate::session::Session;
-use crate::watchdog::Watchdog;
 use beats::Beats;
 use clock_offset::ClockOffset;
 pub(crate) use executor::{Executor, ExecutorHandle};
@@ -75,7 +75,7 @@ pub(crate) struct Driver {
     pub(crate) ships: bool,
     pub(crate) tasks: std::path::PathBuf,
     /// Whoever wants to know that the agent is not frozen.
-    pub(crate) watchdog: Option<Watchdog>,
+    pub(crate) systemd: Option<Systemd>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -289,7 +289,7 @@ impl Driver {
 
     async fn tick(&mut self, open: &mut Option<Open>) -> Result<(), Error> {
         let now = self.clock.now();
-        self.watchdog.iter().for_each(Watchdog::tell);
+        self.systemd.iter().for_each(Systemd::lives);
         self.step(Input::Tick).await?;
         self.health.tell_again();
         for change in self.gpus.check_silence() {

@@ -1,19 +1,21 @@
 //! Opening the GPUs that the settings name.
 
+use muster_systemd::Systemd;
+
 use super::{GpuBackend, GpuError, HelpedBackend, HelperProgram, SimulatedBackend, Timeline};
 use crate::config::GpuConfig;
 use crate::error::Error;
-use crate::watchdog::{Watchdog, telling};
+use crate::starting::telling;
 
 /// Opens them; a driver that cannot be asked costs the host its GPUs and not its agent.
 pub(crate) async fn open_gpus(
     config: &GpuConfig,
     host: &str,
-    watchdog: Option<&Watchdog>,
+    systemd: Option<&Systemd>,
 ) -> Result<Box<dyn GpuBackend>, Error> {
     match config {
         // A driver that starts may take a minute: systemd must not take us for frozen.
-        GpuConfig::Nvml | GpuConfig::Auto => match telling(watchdog, open_helped()).await {
+        GpuConfig::Nvml | GpuConfig::Auto => match telling(systemd, open_helped()).await {
             Ok(backend) => Ok(Box::new(backend)),
             Err(error @ GpuError::NoDriver(_)) if *config == GpuConfig::Auto => {
                 tracing::info!(%error, "this host offers no GPUs");

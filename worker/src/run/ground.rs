@@ -7,6 +7,7 @@ use muster_core::command::{GpuDescription, HostRegistration};
 use muster_core::ids::GpuUuid;
 use muster_core::state::DRIVER_LABEL;
 use muster_core::topology::LearntTree;
+use muster_systemd::Systemd;
 
 use super::system;
 use crate::config::WorkerConfig;
@@ -17,12 +18,11 @@ use crate::health;
 use crate::identity::{DataDirectory, Machine};
 use crate::runner::Hardware;
 use crate::topology::{self, PciAddress, Sysfs};
-use crate::watchdog::Watchdog;
 
 /// What the agent found on its host before anything runs.
 pub(super) struct Ground {
     pub(super) name: String,
-    pub(super) watchdog: Option<Watchdog>,
+    pub(super) systemd: Option<Systemd>,
     pub(super) gpus: GpuMonitor,
     pub(super) addresses: BTreeMap<GpuUuid, PciAddress>,
     pub(super) memory: Arc<dyn GpuMemory>,
@@ -38,8 +38,8 @@ impl Ground {
         machine: Machine,
     ) -> Result<Self, Error> {
         let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
-        let watchdog = Watchdog::of_this_process();
-        let gpus = open_gpus(&config.gpus, &name, watchdog.as_ref()).await?;
+        let systemd = Systemd::of_this_process();
+        let gpus = open_gpus(&config.gpus, &name, systemd.as_ref()).await?;
         let addresses = gpus.pci_addresses();
         let learnt = topology::learn(&config.topology, gpus.inventory(), &addresses);
         let hardware = hardware(config, &*gpus, &addresses)?;
@@ -49,7 +49,7 @@ impl Ground {
         let host = registration(config, data, machine, (gpus.inventory(), learnt));
         Ok(Self {
             name,
-            watchdog,
+            systemd,
             gpus,
             addresses,
             memory,

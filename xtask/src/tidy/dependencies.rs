@@ -5,13 +5,14 @@ use toml::{Table, Value};
 use super::finding::Finding;
 
 /// Crates of ours that each crate of ours may name. `ANY` stands for all of them.
-const ALLOWED: [(&str, &[&str]); 18] = [
+const ALLOWED: [(&str, &[&str]); 19] = [
     ("muster-core", &[]),
     ("muster-scenario", &["muster-core"]),
     ("muster-simulate", &["muster-core"]),
     ("muster-proto", &["muster-core"]),
     ("muster-settings", &[]),
     ("muster-exporter", &[]),
+    ("muster-systemd", &[]),
     ("muster-raft-store", &["muster-core", "muster-proto"]),
     ("muster-client", &["muster-core", "muster-proto"]),
     // Loaded once for every task: it stays small.
@@ -24,6 +25,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
             "muster-proto",
             "muster-settings",
             "muster-supervisor",
+            "muster-systemd",
         ],
     ),
     (
@@ -34,6 +36,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
             "muster-proto",
             "muster-raft-store",
             "muster-settings",
+            "muster-systemd",
         ],
     ),
     // The wiring of everything; types of the core and the wire pass through it.

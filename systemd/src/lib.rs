@@ -1,0 +1,185 @@
+//! What a service tells systemd (`sd_notify(3)`): that it serves (`Type=notify`), what it is about, that it is not frozen
+//! (`WatchdogSec=`), and that it stops. A service that systemd did not start tells nothing.
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// How often systemd is told within its patience (`WatchdogSec=`) that the service lives: two words may come late.
+const WORDS_PER_PATIENCE: u32 = 3;
+
+/// The way to systemd.
+#[derive(Debug)]
+pub struct Systemd {
+    socket: UnixDatagram,
+    address: SocketAddr,
+    patience: Option<Duration>,
+}
+
+impl Systemd {
+    /// The one that this process was started by; none if it wants to be told nothing.
+    #[must_use]
+    pub fn of_this_process() -> Option<Self> {
+        let name = env::var_os("NOTIFY_SOCKET")?;
+        let variable = |name| env::var(name).ok();
+        let patience = patience(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
+        Self::at(&name, patience)
+            .inspect_err(|error| {
+                tracing::warn!(%error, ?name, "systemd wants to be told how the service is, and cannot be reached");
+            })
+            .ok()
+    }
+
+    /// The one that listens at a path, or at an abstract name (`@name`), and takes a service for frozen of which it has heard
+    /// nothing for `patience`.
+    ///
+    /// # Errors
+    /// The name is none of a socket's, or there are no sockets left.
+    pub fn at(name: &OsStr, patience: Option<Duration>) -> io::Result<Self> {
+        let address = match name.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+            _ => SocketAddr::from_pathname(name)?,
+        };
+        let socket = UnixDatagram::unbound()?;
+        // What is told must never hold up the service; systemd that reads nothing misses it.
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket,
+            address,
+            patience,
+        })
+    }
+
+    /// How often it wants to be told that the service [lives](Self::lives); none if it does not watch.
+    #[must_use]
+    pub fn interval(&self) -> Option<Duration> {
+        self.patience.map(|patience| patience / WORDS_PER_PATIENCE)
+    }
+
+    /// The service serves: what is ordered after it may start.
+    pub fn serves(&self) {
+        self.tell("READY=1");
+    }
+
+    /// One line for `systemctl status`.
+    pub fn status(&self, line: &str) {
+        self.tell(&format!("STATUS={}", line.replace('\n', " ")));
+    }
+
+    /// The service is not frozen.
+    pub fn lives(&self) {
+        self.tell("WATCHDOG=1");
+    }
+
+    /// The service is starting still, and needs as long again if nothing else is heard of it.
+    pub fn starts(&self, longest: Duration) {
+        self.tell(&format!("EXTEND_TIMEOUT_USEC={}", longest.as_micros()));
+    }
+
+    /// The service has begun to stop.
+    pub fn stops(&self) {
+        self.tell("STOPPING=1");
+    }
+
+    fn tell(&self, words: &str) {
+        if let Err(error) = self.socket.send_to_addr(words.as_bytes(), &self.address) {
+            tracing::debug!(%error, words, "systemd was not told");
+        }
+    }
+}
+
+/// How long systemd waits for a word of this process, by the variables that it sets.
+fn patience(micros: Option<String>, pid: Option<String>) -> Option<Duration> {
+    let is_for_us = pid.is_none_or(|pid| pid.parse() == Ok(std::process::id()));
+    let micros: u64 = micros.filter(|_| is_for_us)?.parse().ok()?;
+    (micros > 0).then(|| Duration::from_micros(micros))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    #[test]
+    fn systemd_hears_it_at_a_path_and_at_an_abstract_name() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("notify");
+        let name = format!("muster-systemd-test-{}", std::process::id());
+        let hidden = SocketAddr::from_abstract_name(&name).unwrap();
+        let listeners = [
+            (UnixDatagram::bind(&path).unwrap(), path.into_os_string()),
+            (
+                UnixDatagram::bind_addr(&hidden).unwrap(),
+                OsString::from(format!("@{name}")),
+            ),
+        ];
+        for (listener, name) in listeners {
+            let systemd = Systemd::at(&name, None).unwrap();
+            systemd.starts(Duration::from_secs(30));
+            systemd.serves();
+            systemd.status("follows\nreplica 2");
+            systemd.lives();
+            systemd.stops();
+            let mut heard = [0u8; 64];
+            for words in [
+                "EXTEND_TIMEOUT_USEC=30000000",
+                "READY=1",
+                "STATUS=follows replica 2",
+                "WATCHDOG=1",
+                "STOPPING=1",
+            ] {
+                let bytes = listener.recv(&mut heard).unwrap();
+                assert_eq!(std::str::from_utf8(&heard[..bytes]), Ok(words));
+            }
+        }
+    }
+
+    #[test]
+    fn a_systemd_that_is_gone_holds_nobody_up() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("nobody");
+        let systemd = Systemd::at(path.as_os_str(), None).unwrap();
+        systemd.serves();
+    }
+
+    #[test]
+    fn a_systemd_that_does_not_read_holds_nobody_up() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("notify");
+        let _listener = UnixDatagram::bind(&path).unwrap();
+        let systemd = Systemd::at(path.as_os_str(), None).unwrap();
+        // More than the kernel keeps for a listener: the rest is dropped, and nothing waits.
+        for _ in 0..10_000 {
+            systemd.lives();
+        }
+    }
+
+    #[test]
+    fn the_patience_of_another_process_is_not_ours() {
+        let own = std::process::id().to_string();
+        let given = |micros: &str, pid: Option<&str>| {
+            patience(Some(micros.to_owned()), pid.map(str::to_owned))
+        };
+        assert_eq!(given("30000000", None), Some(Duration::from_secs(30)));
+        assert_eq!(given("30000000", Some(&own)), Some(Duration::from_secs(30)));
+        assert_eq!(given("30000000", Some("1")), None);
+        assert_eq!(given("0", None), None);
+        assert_eq!(given("soon", None), None);
+        assert_eq!(patience(None, None), None);
+    }
+
+    #[test]
+    fn it_is_told_three_times_within_its_patience() {
+        let patient = |patience| Systemd::at(OsStr::new("@nobody"), patience).unwrap();
+        let thirty = patient(Some(Duration::from_secs(30)));
+        assert_eq!(thirty.interval(), Some(Duration::from_secs(10)));
+        assert_eq!(patient(None).interval(), None);
+    }
+}
