@@ -135,8 +135,9 @@ impl Replica {
         if let Some(listener) = listeners.metrics {
             let sampled = handle.clone();
             let render = Arc::new(move || {
-                metrics::sample(&sampled.fork());
-                exporter.render()
+                let state = sampled.fork();
+                metrics::sample(&state);
+                exporter.render() + &metrics::lists(&state)
             });
             tasks.spawn(MetricsServer { listener, render }.run(stop.clone()));
         }
