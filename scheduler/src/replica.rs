@@ -244,8 +244,9 @@ fn leader_loop(
 fn page(listener: TcpListener, handle: &Handle<State>, exporter: Exporter) -> MetricsServer {
     let sampled = handle.clone();
     let render = Arc::new(move || {
-        metrics::sample(&sampled.fork());
-        exporter.render()
+        let state = sampled.fork();
+        metrics::sample(&state);
+        exporter.render() + &metrics::lists(&state)
     });
     let ready = ready(handle);
     MetricsServer {

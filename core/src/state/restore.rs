@@ -147,7 +147,7 @@ impl State {
             events: parts.events,
             index: Index::default(),
         };
-        state.health.set_patience(state.health_rules.set.patience);
+        state.health.obey(&state.health_rules.set);
         state.take_over_blocks();
         state.index = Index::rebuild(&state);
         state.topology = Arc::clone(state.index.tree.topology());

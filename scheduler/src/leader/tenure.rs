@@ -407,7 +407,13 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         let in_flight = self.in_flight.take()?;
         telemetry::concluded(in_flight.since.elapsed());
         match result {
-            Ok(outcomes) => self.hand_out(&in_flight.waiters, &outcomes),
+            Ok(outcomes) => {
+                let now = self.now();
+                for (severity, at) in &in_flight.waiters.found {
+                    telemetry::detected(*severity, now.since(*at));
+                }
+                self.hand_out(&in_flight.waiters, &outcomes)
+            }
             Err(
                 error @ (ProposeError::NotLeader { .. }
                 | ProposeError::Unknown
