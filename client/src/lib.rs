@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod backup;
 mod call;
 mod client;
 mod cluster;
@@ -35,6 +36,7 @@ mod wait;
 mod watch;
 mod watch_position;
 
+pub use backup::SavedSnapshot;
 pub use client::Client;
 pub use config::ClientConfig;
 pub use error::{ClientError, FailedTry, Refusal};

@@ -13,6 +13,7 @@ mod join;
 pub mod leader;
 mod listeners;
 mod metrics;
+pub mod offline;
 mod replica;
 mod service;
 pub mod watch_hub;

@@ -20,6 +20,7 @@ pub(crate) mod replay;
 pub(crate) mod scenario;
 pub(crate) mod scheduler;
 pub(crate) mod simulate;
+pub(crate) mod snapshot;
 pub(crate) mod task;
 mod tickets;
 pub(crate) mod topology;

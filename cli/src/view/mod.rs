@@ -2,6 +2,7 @@
 //!
 //! The JSON form of every type here is an interface, documented in `docs/cli-json.md`.
 
+mod backup;
 mod blame;
 mod block;
 mod event;
@@ -26,6 +27,7 @@ mod unit;
 mod what_if;
 mod word;
 
+pub(crate) use backup::BackupView;
 pub(crate) use blame::BlameView;
 pub(crate) use event::{EventView, HostNames};
 pub(crate) use explanation::ExplanationView;

@@ -140,6 +140,9 @@ impl<'a> Round<'a> {
         if let Some((end, _, _)) = first {
             self.again_at(*end);
         }
+        if let Some(at) = self.state.held_look_at(self.now) {
+            self.again_at(at);
+        }
         Ran {
             plan: self.plan,
             ended: self.ended,
@@ -222,6 +225,7 @@ impl<'a> Round<'a> {
             self.block(turn, Blocker::TasksAtOnce { max });
             return;
         }
+        let held_until = self.state.held_until(job);
         let unit = loop {
             let Some(unit) = self.order.next_unit(turn) else {
                 let until = self.back_offs.remove(&job.id);
@@ -235,6 +239,7 @@ impl<'a> Round<'a> {
             };
             let known = job.unit(unit);
             let not_before = known.map_or(TimeMs::default(), |known| known.not_before);
+            let not_before = not_before.max(held_until);
             if not_before <= self.now && !self.placed_early.contains(&(job.id, unit)) {
                 break unit;
             }

@@ -7,6 +7,7 @@ use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
 use tonic::{Request, Response, Status};
 
+use crate::service::backup::{self, Saved};
 use crate::service::context::Context;
 use crate::service::deadline;
 use crate::service::jobs::mismatched;
@@ -120,6 +121,19 @@ impl AdminService for Admin {
             replica_id: self.0.config.replica_id.get(),
             revision: revision.get(),
         }))
+    }
+
+    type SaveSnapshotStream = Saved;
+
+    async fn save_snapshot(
+        &self,
+        request: Request<v1::SaveSnapshotRequest>,
+    ) -> Result<Response<Self::SaveSnapshotStream>, Status> {
+        let places = [self.0.admit()?, self.0.admit_export()?];
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
+        backup::require_admin(&self.0, &request.into_inner().author)?;
+        read::state(&self.0, v1::Consistency::Linearizable.into(), deadline).await?;
+        Ok(Response::new(backup::stream(&self.0, places)))
     }
 
     async fn inject_fault(

@@ -6,6 +6,7 @@
 mod addressee;
 mod admin;
 mod another_leader;
+mod backup;
 mod cluster;
 mod configuration;
 mod context;
