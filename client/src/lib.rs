@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod audit;
 mod backup;
 mod call;
 mod client;
@@ -36,6 +37,7 @@ mod wait;
 mod watch;
 mod watch_position;
 
+pub use audit::AuditRecords;
 pub use backup::SavedSnapshot;
 pub use client::Client;
 pub use config::ClientConfig;

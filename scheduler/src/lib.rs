@@ -5,6 +5,8 @@
 //! a replica from real parts; the deterministic simulation runs [`leader::LeaderLoop`] and [`watch_hub::WatchHub`] on its own.
 #![forbid(unsafe_code)]
 
+mod audit_log;
+mod backups;
 mod bootstrap;
 mod config;
 mod error;
@@ -23,7 +25,8 @@ use std::future::Future;
 use tokio::sync::watch;
 
 pub use config::{
-    GRPC_PORT, Limits, LogSettings, METRICS_PORT, PEERS_MAX, RaftTimings, SchedulerConfig,
+    AuditSettings, BackupSettings, GRPC_PORT, Limits, LogSettings, METRICS_PORT, PEERS_MAX,
+    RaftTimings, SchedulerConfig,
 };
 pub use error::Error;
 pub use listeners::Listeners;

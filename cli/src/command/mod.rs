@@ -1,5 +1,6 @@
 //! The commands, one file a noun (one a verb for jobs), each a thin layer over the SDK.
 
+pub(crate) mod audit;
 mod blocking;
 pub(crate) mod chaos;
 pub(crate) mod cluster;

@@ -2,6 +2,7 @@
 //!
 //! The JSON form of every type here is an interface, documented in `docs/cli-json.md`.
 
+mod audit;
 mod backup;
 mod blame;
 mod block;
@@ -27,6 +28,7 @@ mod unit;
 mod what_if;
 mod word;
 
+pub(crate) use audit::AuditView;
 pub(crate) use backup::BackupView;
 pub(crate) use blame::BlameView;
 pub(crate) use event::{EventView, HostNames};

@@ -192,11 +192,10 @@ async fn what_is_no_replica_s_data_is_not_recovered() {
     let refused = Survivor::<Counter>::read(folder.path());
     assert!(matches!(refused, Err(RefoundError::Nothing { .. })));
     // A replica that was started and never belonged to a group.
-    drop(
-        Handle::<Counter>::open(config(1, folder.path()))
-            .await
-            .unwrap(),
-    );
+    let opened = Handle::<Counter>::open(config(1, folder.path())).await;
+    let handle = opened.unwrap();
+    handle.shutdown().await;
+    drop(handle);
     eventually("a refusal", async || {
         match Survivor::<Counter>::read(folder.path()) {
             Err(RefoundError::NoGroup) => Some(()),

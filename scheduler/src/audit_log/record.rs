@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use muster_core::spec::DEFAULT_QUEUE;
 use muster_proto::status::ErrorReport;
 use muster_proto::v1;
 use muster_proto::v1::block_target::Target;
@@ -81,8 +82,19 @@ impl Record {
         self
     }
 
-    /// The same for a call that is no write, with its answer.
-    pub(crate) fn told(method: &str, (user, subject): (&str, String), from: Option<SocketAddr>) -> Self {
+    /// The same for a call that is no write: refused, or allowed.
+    pub(crate) fn answered_with(mut self, refusal: Option<&Status>) -> Self {
+        self.code = format!("{:?}", refusal.map_or(Code::Ok, Status::code));
+        self.reason = refusal.map_or_else(String::new, |status| ErrorReport::of(status).reason);
+        self
+    }
+
+    /// What a call says of itself that is no write.
+    pub(crate) fn told(
+        method: &str,
+        (user, subject): (&str, String),
+        from: Option<SocketAddr>,
+    ) -> Self {
         Self {
             user: short(user),
             from: from.map_or_else(String::new, |from| from.to_string()),
@@ -108,18 +120,41 @@ impl Asked {
         match write {
             Kind::SubmitJob(asked) => Self::submit(asked),
             Kind::SubmitPipeline(asked) => Self::pipeline(asked),
-            Kind::CancelJob(asked) => Self::job(asked.job_id, &asked.author, &asked.reason, &asked.request_id),
-            Kind::SuspendJob(asked) => Self::job(asked.job_id, &asked.author, &asked.reason, &asked.request_id),
-            Kind::ResumeJob(asked) => Self::job(asked.job_id, &asked.author, &asked.reason, &asked.request_id),
+            Kind::CancelJob(asked) => Self::job(
+                asked.job_id,
+                &asked.author,
+                &asked.reason,
+                &asked.request_id,
+            ),
+            Kind::SuspendJob(asked) => Self::job(
+                asked.job_id,
+                &asked.author,
+                &asked.reason,
+                &asked.request_id,
+            ),
+            Kind::ResumeJob(asked) => Self::job(
+                asked.job_id,
+                &asked.author,
+                &asked.reason,
+                &asked.request_id,
+            ),
             Kind::Block(asked) => Self {
                 why: asked.reason.clone(),
                 dry_run: asked.dry_run,
-                ..Self::by(&asked.author, &asked.request_id, target(asked.target.as_ref()))
+                ..Self::by(
+                    &asked.author,
+                    &asked.request_id,
+                    target(asked.target.as_ref()),
+                )
             },
-            Kind::Unblock(asked) => {
-                Self::by(&asked.author, &asked.request_id, target(asked.target.as_ref()))
+            Kind::Unblock(asked) => Self::by(
+                &asked.author,
+                &asked.request_id,
+                target(asked.target.as_ref()),
+            ),
+            Kind::SetQueue(asked) => {
+                Self::by("", &asked.request_id, format!("queue {}", asked.name))
             }
-            Kind::SetQueue(asked) => Self::by("", &asked.request_id, format!("queue {}", asked.name)),
             Kind::ConfigureQueues(asked) => Self {
                 dry_run: asked.dry_run,
                 ..Self::by(&asked.author, &asked.request_id, "queues".to_owned())
@@ -132,9 +167,11 @@ impl Asked {
                 dry_run: asked.dry_run,
                 ..Self::by(&asked.author, &asked.request_id, "health rules".to_owned())
             },
-            Kind::ResetBreaker(asked) => {
-                Self::by(&asked.author, &asked.request_id, format!("pool {}", asked.pool))
-            }
+            Kind::ResetBreaker(asked) => Self::by(
+                &asked.author,
+                &asked.request_id,
+                format!("pool {}", asked.pool),
+            ),
             Kind::TransferLeader(asked) => Self::by("", "", replica(asked.to_replica_id)),
             Kind::ChangeReplicas(asked) => Self::by("", "", change(asked)),
             Kind::InjectFault(asked) => Self::by("", "", format!("host {}", asked.host)),
@@ -159,7 +196,8 @@ impl Asked {
 
     fn submit(asked: &v1::SubmitJobRequest) -> Self {
         let (user, subject) = asked.spec.as_ref().map_or_else(Default::default, |spec| {
-            let subject = format!("name {}, queue {}", spec.name, spec.queue);
+            let queue = spec.queue.as_deref().unwrap_or(DEFAULT_QUEUE);
+            let subject = format!("name {}, queue {queue}", spec.name);
             (spec.user.clone(), subject)
         });
         Self {
@@ -169,7 +207,7 @@ impl Asked {
     }
 
     fn pipeline(asked: &v1::SubmitPipelineRequest) -> Self {
-        let pipeline = asked.pipeline.as_ref();
+        let pipeline = asked.spec.as_ref();
         let jobs = pipeline.map_or(&[][..], |pipeline| &pipeline.jobs);
         let first = jobs.first().and_then(|job| job.spec.as_ref());
         let user = first.map_or("", |spec| &spec.user);
@@ -236,11 +274,34 @@ fn revision(outcome: &Outcome) -> u64 {
         Outcome::SetTopology(answer) => answer.revision,
         Outcome::SetHealthRules(answer) => answer.revision,
         Outcome::ResetBreaker(answer) => answer.revision,
-        Outcome::TransferLeader(_) | Outcome::ChangeReplicas(_) | Outcome::InjectFault(_) => 0,
+        Outcome::TransferLeader(_)
+        | Outcome::ChangeReplicas(_)
+        | Outcome::InjectFault(_)
+        | Outcome::Error(_) => 0,
     }
 }
 
 /// A text of bounded length.
 fn short(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
+}
+
+impl From<Record> for v1::AuditRecord {
+    fn from(record: Record) -> Self {
+        Self {
+            sequence: record.sequence,
+            time_ms: record.time_ms,
+            replica_id: record.replica,
+            user: record.user,
+            from: record.from,
+            method: record.method,
+            subject: record.subject,
+            why: record.why,
+            dry_run: record.dry_run,
+            request_id: record.request_id,
+            code: record.code,
+            reason: record.reason,
+            revision: record.revision,
+        }
+    }
 }

@@ -5,7 +5,7 @@
 pub(crate) mod names;
 mod sample;
 
-use metrics::{gauge, histogram};
+use metrics::{counter, gauge, histogram};
 
 pub(crate) use sample::{Census, sample};
 
@@ -15,6 +15,12 @@ pub(crate) fn describe() {
     names::describe();
     gauge!(names::WATCHES).set(0.0);
     drop(histogram!(names::GANG_START_SECONDS));
+    counter!(names::AUDIT_FAILURES_TOTAL).absolute(0);
+    gauge!(names::BACKUP_INTERVAL_SECONDS).set(0.0);
+    gauge!(names::BACKUP_LAST_TIMESTAMP_SECONDS).set(0.0);
+    for outcome in ["done", "failed"] {
+        counter!(names::BACKUPS_TOTAL, "outcome" => outcome).absolute(0);
+    }
     for conclusion in ["suspect", "lost"] {
         for cause in ["silence", "one_way"] {
             drop(histogram!(names::SILENCE_SECONDS, "conclusion" => conclusion, "cause" => cause));

@@ -23,14 +23,12 @@ const PIECES_AHEAD: usize = 4;
 pub(crate) type Saved =
     Pin<Box<dyn Stream<Item = Result<v1::SaveSnapshotResponse, Status>> + Send>>;
 
-/// Refuses whoever is no admin of the cluster.
-pub(crate) fn require_admin(context: &Context, author: &str) -> Result<(), Status> {
+/// Refuses whoever is no admin of the cluster; `act` completes "may not".
+pub(crate) fn require_admin(context: &Context, author: &str, act: &str) -> Result<(), Status> {
     if context.settings.borrow().admins.contains(author) {
         return Ok(());
     }
-    let message = format!(
-        "`{author}` may not save the cluster's state, which holds everybody's secrets: only the cluster's admins may"
-    );
+    let message = format!("`{author}` may not {act}: only the cluster's admins may");
     let error = muster_proto::status::error;
     Err(error(Code::PermissionDenied, "NOT_YOURS", &message, &[]))
 }

@@ -433,3 +433,149 @@ async fn a_damaged_file_is_refused_with_the_place() {
         refused.stderr
     );
 }
+
+#[tokio::test]
+async fn the_leader_takes_backups_by_itself_and_keeps_as_many_as_it_is_told() {
+    let mut cluster = Cluster::start(Shape {
+        replicas: 1,
+        ..NO_WORKERS
+    })
+    .await;
+    let own = cluster.write("here", "").parent().unwrap().to_owned();
+    let folder = own.join("backups");
+    let key = cluster.write("key", &"a5".repeat(32));
+    cluster.replicas[0].kill();
+    let mut settings = cluster.replicas[0].settings();
+    settings["backup"] = serde_json::json!({
+        "dir": folder, "every_ms": 1_000, "keep": 2, "key_file": key,
+    });
+    fs::write(&cluster.replicas[0].config, settings.to_string()).unwrap();
+    cluster.replicas[0].start();
+    let client = cluster.client().await;
+    let before = acknowledged(&client, 3).await;
+    let files = || -> BTreeSet<PathBuf> {
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
+    let first = eventually("two backups", async || {
+        Some(files()).filter(|it| it.len() == 2)
+    })
+    .await;
+    let later = eventually("others in their place", async || {
+        Some(files()).filter(|it| it.is_disjoint(&first) && it.len() == 2)
+    })
+    .await;
+    // Those of now may be gone when they are read: a copy is not.
+    let copy = own.join("copy");
+    fs::copy(later.last().unwrap(), &copy).unwrap();
+    let inspect = ["snapshot", "inspect", copy.to_str().unwrap()];
+    let inspect = [
+        &inspect[..],
+        &["--key-file", key.to_str().unwrap(), "-o", "json"],
+    ]
+    .concat();
+    let read = cluster.muster(&inspect).await.json();
+    let jobs = &read["jobs"];
+    let counted = jobs["live"].as_u64().unwrap() + jobs["ended"].as_u64().unwrap();
+    assert_eq!(
+        (read["encrypted"].as_bool(), counted),
+        (Some(true), before.len() as u64)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
+    let mut cluster = Cluster::start(Shape {
+        workers: 1,
+        ..TWO_WORKERS
+    })
+    .await;
+    let client = cluster.client().await;
+    let leader = cluster.leader(&client).await;
+    let follower = (leader + 1) % 3;
+    let mut spec = shell("exit 0");
+    spec.name = "train".to_owned();
+    spec.groups[0]
+        .environment
+        .insert("TOKEN".to_owned(), "hunter2".to_owned());
+    let job = cluster
+        .client_of(follower)
+        .await
+        .submit_job(spec)
+        .await
+        .unwrap()
+        .job;
+    let address = cluster.addresses[leader].clone();
+    let here = ["--address", &address];
+    let block = [
+        "host",
+        "block",
+        "node01",
+        "--reason",
+        "test of the log",
+        "--force",
+    ];
+    assert_eq!(cluster.muster(&[&here[..], &block].concat()).await.code, 0);
+    let unblock = ["host", "unblock", "node02"];
+    assert_ne!(
+        cluster.muster(&[&here[..], &unblock].concat()).await.code,
+        0
+    );
+
+    let refused = cluster.muster(&["audit", "log"]).await;
+    assert!(
+        refused.stderr.contains("only the cluster's admins"),
+        "{}",
+        refused.stderr
+    );
+    let log = admin(&cluster, &["audit", "log", "-o", "json"])
+        .await
+        .json();
+    let records = log["records"].as_array().unwrap().clone();
+    let of = |method: &str| {
+        records
+            .iter()
+            .find(|it| it["method"] == method)
+            .unwrap()
+            .clone()
+    };
+    let submit = of("SubmitJob");
+    assert_eq!(
+        submit["subject"],
+        format!("job {job}, name train, queue default")
+    );
+    assert_eq!(
+        (&submit["user"], &submit["code"]),
+        (&"ada".into(), &"Ok".into())
+    );
+    assert_eq!(submit["replica_id"], follower + 1);
+    assert!(submit["from"].as_str().unwrap().starts_with("127.0.0.1:"));
+    assert!(submit["revision"].as_u64() == Some(job.get()) && submit["request_id"] != "");
+    let block = of("Block");
+    assert_eq!(
+        (&block["subject"], &block["why"]),
+        (&"host node01".into(), &"test of the log".into())
+    );
+    assert_eq!(block["replica_id"], leader + 1);
+    let unblock = of("Unblock");
+    assert_eq!(
+        (&unblock["code"], &unblock["reason"]),
+        (&"NotFound".into(), &"UNKNOWN_HOST".into())
+    );
+    assert!(!log.to_string().contains("hunter2"));
+
+    // It is there after the death of the replica, and can be taken along.
+    cluster.replicas[follower].kill();
+    cluster.replicas[follower].start();
+    eventually("the replica is back", async || {
+        let log = admin(&cluster, &["audit", "log", "--user", "ada", "-o", "jsonl"]).await;
+        (log.code == 0 && log.stdout.contains(&format!("job {job}, "))).then_some(())
+    })
+    .await;
+    let export = ["audit", "log", "--since", "1h", "--export", "audit.jsonl"];
+    let exported = admin(&cluster, &export).await;
+    assert_eq!(exported.code, 0, "{}", exported.stderr);
+    let folder = cluster.write("here", "");
+    let text = fs::read_to_string(folder.with_file_name("audit.jsonl")).unwrap();
+    assert_eq!(text.lines().count(), records.len());
+}
