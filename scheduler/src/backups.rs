@@ -43,6 +43,8 @@ enum Failure {
     },
     #[error("what was written cannot be read back")]
     ReadBack(#[source] BackupError),
+    #[error("what was written is read back as another state; this is a bug, please report it")]
+    OtherState,
 }
 
 /// Takes backups while this replica leads, until it stops.
@@ -128,7 +130,10 @@ fn write(
     });
     written.map_err(|source| disk("writing", &partial, source))?;
     let file = File::open(&partial).map_err(|source| disk("opening", &partial, source))?;
-    Backup::<State>::read(&mut BufReader::new(file), key.as_ref()).map_err(Failure::ReadBack)?;
+    let read = Backup::<State>::read(&mut BufReader::new(file), key.as_ref());
+    if !read.map_err(Failure::ReadBack)?.has_known_hash {
+        return Err(Failure::OtherState);
+    }
     let named = fs::rename(&partial, &path).and_then(|()| File::open(folder)?.sync_all());
     named.map_err(|source| disk("naming", &path, source))?;
     remove_oldest(folder, &about.cluster_id, settings.keep)?;

@@ -31,6 +31,7 @@ pub(crate) struct BackupView {
     size_bytes: u64,
     sha256: String,
     encrypted: bool,
+    state_hash_is_known: bool,
 }
 
 /// A member of the group that was saved.
@@ -75,6 +76,7 @@ impl BackupView {
             size_bytes: size.len(),
             sha256: backup.digest.clone(),
             encrypted: backup.is_sealed,
+            state_hash_is_known: backup.has_known_hash,
         })
     }
 
@@ -99,6 +101,10 @@ impl BackupView {
             if self.encrypted { "yes" } else { "no" }.to_owned(),
         );
         line("sha256", self.sha256.clone());
+        if !self.state_hash_is_known {
+            let why = "not the one of the replica: this build computes it otherwise, or reads another state";
+            line("hash", why.to_owned());
+        }
         line("cluster", self.cluster_id.clone());
         let taken = ago(now, self.taken_at_ms);
         line(

@@ -137,10 +137,11 @@ impl<'a> Round<'a> {
         self.count_held();
         let not_over = (self.now.after(1), JobId(0), UnitIndex(0))..;
         let first = self.state.index.delayed.range(not_over).next();
-        if let Some((end, _, _)) = first {
-            self.again_at(*end);
-        }
-        if let Some(at) = self.state.held_look_at(self.now) {
+        let first = first.map(|(end, _, _)| *end);
+        for at in [first, self.state.held_look_at(self.now)]
+            .into_iter()
+            .flatten()
+        {
             self.again_at(at);
         }
         Ran {

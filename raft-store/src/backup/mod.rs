@@ -64,6 +64,9 @@ pub struct Backup<M: StateMachine> {
     pub index: u64,
     /// The members of the group, voters first said.
     pub members: Vec<(Peer, bool)>,
+    /// Whether the state has the hash that it had in the replica. Another build may compute it in another way, so a
+    /// different one proves nothing by itself; the digest vouches for the bytes.
+    pub has_known_hash: bool,
     /// SHA-256 of the whole file, in hexadecimal digits.
     pub digest: String,
     /// Whether its content is encrypted.
@@ -187,14 +190,6 @@ impl<M: StateMachine> Decoded<M> {
                 header.revision
             )));
         }
-        let is_comparable = header.state_hash_version == M::state_hash_version();
-        if is_comparable && state.state_hash() != header.state_hash {
-            return Err(BackupError::Content(format!(
-                "its state has hash {:016x}, its header says {:016x}",
-                state.state_hash(),
-                header.state_hash
-            )));
-        }
         let last = convert::optional_log_id(header.last).map_err(|error| unusable(&error))?;
         let membership = convert::stored_membership_from_proto(header.membership);
         let membership = membership.map_err(|error| unusable(&error))?;
@@ -209,10 +204,12 @@ impl<M: StateMachine> Decoded<M> {
                 time_ms: header.time_ms,
                 version: header.version,
             },
-            state,
             term: last.map_or(0, |last: LogId| last.leader_id.term),
             index: last.map_or(0, |last| last.index),
             members: membership.membership().nodes().map(member).collect(),
+            has_known_hash: header.state_hash_version == M::state_hash_version()
+                && header.state_hash == state.state_hash(),
+            state,
             digest: hexadecimal(&content.chunks.digest()),
             is_sealed: content.chunks.is_sealed(),
         })

