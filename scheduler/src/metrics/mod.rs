@@ -27,6 +27,12 @@ pub(crate) fn describe() {
             counter!(names::UNBLOCKS_TOTAL, &labels).increment(0);
         }
     }
+    counter!(names::AUDIT_FAILURES_TOTAL).absolute(0);
+    gauge!(names::BACKUP_INTERVAL_SECONDS).set(0.0);
+    gauge!(names::BACKUP_LAST_TIMESTAMP_SECONDS).set(0.0);
+    for outcome in ["done", "failed"] {
+        counter!(names::BACKUPS_TOTAL, "outcome" => outcome).absolute(0);
+    }
     for conclusion in ["suspect", "lost"] {
         for cause in ["silence", "one_way"] {
             drop(histogram!(names::SILENCE_SECONDS, "conclusion" => conclusion, "cause" => cause));

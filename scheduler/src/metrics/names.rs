@@ -113,6 +113,16 @@ metrics! {
         "What this leader tells workers to wait between two beats; a worker with a short lease on its host is told less.";
     describe_histogram SUBMIT_SECONDS = "muster_scheduler_submit_seconds":
         "Time of a submission, from receipt to answer.";
+    describe_counter AUDIT_FAILURES_TOTAL = "muster_scheduler_audit_failures_total":
+        "Writes of this replica's audit log that failed; what they held is not in it.";
+    describe_gauge BACKUP_INTERVAL_SECONDS = "muster_scheduler_backup_interval_seconds":
+        "Time between two backups of the settings; 0 if none are taken.";
+    describe_gauge BACKUP_LAST_TIMESTAMP_SECONDS = "muster_scheduler_backup_last_timestamp_seconds":
+        "When this replica, as leader, last saw a good backup, since the Unix epoch; 0 if it never did.";
+    describe_counter BACKUPS_TOTAL = "muster_scheduler_backups_total":
+        "Backups that this replica took as leader, by outcome (done, failed).";
+    describe_histogram BACKUP_SECONDS = "muster_scheduler_backup_seconds":
+        "Time of a backup: taken, written, synced and read back.";
     describe_counter REQUESTS_TOTAL = "muster_scheduler_requests_total":
         "Unary requests by method and gRPC code.";
     describe_histogram REQUEST_SECONDS = "muster_scheduler_request_seconds":
