@@ -19,8 +19,6 @@
 #![forbid(unsafe_code)]
 
 mod admin;
-mod audit;
-mod backup;
 mod call;
 mod client;
 mod cluster;
@@ -37,8 +35,6 @@ mod wait;
 mod watch;
 mod watch_position;
 
-pub use audit::AuditRecords;
-pub use backup::SavedSnapshot;
 pub use client::Client;
 pub use config::ClientConfig;
 pub use error::{ClientError, FailedTry, Refusal};

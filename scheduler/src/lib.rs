@@ -5,8 +5,6 @@
 //! a replica from real parts; the deterministic simulation runs [`leader::LeaderLoop`] and [`watch_hub::WatchHub`] on its own.
 #![forbid(unsafe_code)]
 
-mod audit_log;
-mod backups;
 mod bootstrap;
 mod config;
 mod error;
@@ -15,7 +13,6 @@ mod join;
 pub mod leader;
 mod listeners;
 mod metrics;
-pub mod offline;
 mod replica;
 mod service;
 mod told_systemd;
@@ -27,8 +24,7 @@ use muster_systemd::Systemd;
 use tokio::sync::watch;
 
 pub use config::{
-    AuditSettings, BackupSettings, GRPC_PORT, Limits, LogSettings, METRICS_PORT, PEERS_MAX,
-    RaftTimings, SchedulerConfig,
+    GRPC_PORT, Limits, LogSettings, METRICS_PORT, PEERS_MAX, RaftTimings, SchedulerConfig,
 };
 pub use error::Error;
 pub use listeners::Listeners;

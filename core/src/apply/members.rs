@@ -178,8 +178,7 @@ impl Step<'_> {
             newer_rules: self.state.job_defaults.is_some(),
             blame: found.as_ref().map(|found| &found.attribution.blame),
         };
-        let held_ms = self.state.held_until(job).since(self.state.time);
-        match verdict::judge(&circumstances, job, unit, &trial).held(held_ms) {
+        match verdict::judge(&circumstances, job, unit, &trial) {
             Verdict::Requeued {
                 reason,
                 charged,
@@ -474,9 +473,8 @@ fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
         let detail = "is suspended".to_owned();
         return Err(Rejection::Suspension { job: id, detail });
     }
-    let not_before = vacancy.not_before.max(state.held_until(job));
-    if not_before > state.time {
-        let until = not_before;
+    if vacancy.not_before > state.time {
+        let until = vacancy.not_before;
         return Err(refused(format!("its back-off ends at {until}")));
     }
     let asker = Asker::at(job, unit, state.time);

@@ -8,7 +8,6 @@ mod group;
 mod membership;
 mod observer;
 mod partitions;
-mod refounding;
 mod refusals;
 mod remains;
 mod support;

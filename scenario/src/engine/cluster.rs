@@ -180,7 +180,6 @@ fn parts(state: &State) -> StateParts {
         revision: state.revision,
         time: state.time,
         leadership: state.leadership,
-        refounding: state.refounding,
         replicas: state.replicas.clone(),
         jobs: state
             .jobs

@@ -10,7 +10,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use crate::audit_log::{AuditLog, Record};
 use crate::config::SchedulerConfig;
 use crate::leader::{LeaderInput, SharedShadows, SystemClock, WorkerDirectory};
 use crate::service::exec::{EXEC_SESSIONS_MAX, Pairings};
@@ -39,7 +38,6 @@ pub(crate) struct ContextParts {
     pub(crate) leader_inputs: mpsc::Sender<LeaderInput>,
     pub(crate) peers: Arc<PeerPool>,
     pub(crate) forwarder: Forwarder,
-    pub(crate) audit: AuditLog,
     /// Ends every stream.
     pub(crate) stop: CancellationToken,
 }
@@ -123,16 +121,6 @@ impl Context {
     /// Workers' streams that users of commands wait for.
     pub(crate) fn pairings(&self) -> &Pairings {
         &self.0.pairings
-    }
-
-    /// Writes a call into the audit log.
-    pub(crate) async fn note(&self, record: Record) {
-        let record = Record {
-            time_ms: self.handle.now_ms(),
-            replica: self.config.replica_id.get(),
-            ..record
-        };
-        self.audit.note(record).await;
     }
 
     /// Waits until no request is in work.

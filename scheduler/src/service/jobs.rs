@@ -1,7 +1,6 @@
 //! `JobService`.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::pin::Pin;
 
 use futures::Stream;
@@ -42,8 +41,7 @@ impl JobService for Jobs {
         &self,
         request: Request<Streaming<v1::ExecRequest>>,
     ) -> Result<Response<Self::ExecStream>, Status> {
-        let from = request.remote_addr();
-        let answers = exec::start(&self.0, request.into_inner(), from).await?;
+        let answers = exec::start(&self.0, request.into_inner()).await?;
         Ok(Response::new(answers))
     }
 
@@ -53,8 +51,8 @@ impl JobService for Jobs {
     ) -> Result<Response<v1::SubmitJobResponse>, Status> {
         let began = Instant::now();
         let _place = self.0.admit()?;
-        let caller = self.caller(&request);
-        let outcome = write(&self.0, Kind::SubmitJob(request.into_inner()), caller).await?;
+        let deadline = self.deadline(&request);
+        let outcome = write(&self.0, Kind::SubmitJob(request.into_inner()), deadline).await?;
         histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
         match outcome {
             Outcome::SubmitJob(response) => Ok(Response::new(response)),
@@ -91,8 +89,8 @@ impl JobService for Jobs {
         request: Request<v1::CancelJobRequest>,
     ) -> Result<Response<v1::CancelJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let caller = self.caller(&request);
-        match write(&self.0, Kind::CancelJob(request.into_inner()), caller).await? {
+        let deadline = self.deadline(&request);
+        match write(&self.0, Kind::CancelJob(request.into_inner()), deadline).await? {
             Outcome::CancelJob(response) => Ok(Response::new(response)),
             _ => Err(mismatched()),
         }
@@ -103,8 +101,8 @@ impl JobService for Jobs {
         request: Request<v1::SuspendJobRequest>,
     ) -> Result<Response<v1::SuspendJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let caller = self.caller(&request);
-        match write(&self.0, Kind::SuspendJob(request.into_inner()), caller).await? {
+        let deadline = self.deadline(&request);
+        match write(&self.0, Kind::SuspendJob(request.into_inner()), deadline).await? {
             Outcome::SuspendJob(response) => Ok(Response::new(response)),
             _ => Err(mismatched()),
         }
@@ -115,8 +113,8 @@ impl JobService for Jobs {
         request: Request<v1::ResumeJobRequest>,
     ) -> Result<Response<v1::ResumeJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let caller = self.caller(&request);
-        match write(&self.0, Kind::ResumeJob(request.into_inner()), caller).await? {
+        let deadline = self.deadline(&request);
+        match write(&self.0, Kind::ResumeJob(request.into_inner()), deadline).await? {
             Outcome::ResumeJob(response) => Ok(Response::new(response)),
             _ => Err(mismatched()),
         }
@@ -146,9 +144,9 @@ impl JobService for Jobs {
     ) -> Result<Response<v1::SubmitPipelineResponse>, Status> {
         let began = Instant::now();
         let _place = self.0.admit()?;
-        let caller = self.caller(&request);
+        let deadline = self.deadline(&request);
         let submit = Kind::SubmitPipeline(request.into_inner());
-        let outcome = write(&self.0, submit, caller).await?;
+        let outcome = write(&self.0, submit, deadline).await?;
         histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
         match outcome {
             Outcome::SubmitPipeline(response) => Ok(Response::new(response)),
@@ -200,11 +198,6 @@ impl JobService for Jobs {
 }
 
 impl Jobs {
-    /// Until when a caller waits, and where it is.
-    fn caller<T>(&self, request: &Request<T>) -> (Instant, Option<SocketAddr>) {
-        (self.deadline(request), request.remote_addr())
-    }
-
     fn deadline<T>(&self, request: &Request<T>) -> Instant {
         deadline::of(request.metadata(), self.0.request_ms_default())
     }

@@ -6,8 +6,6 @@
 mod addressee;
 mod admin;
 mod another_leader;
-mod audit;
-pub(crate) mod backup;
 mod cluster;
 mod configuration;
 mod context;

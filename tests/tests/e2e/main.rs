@@ -3,7 +3,6 @@
 
 mod agents;
 mod arrays;
-mod backup;
 mod bad_input;
 mod chaos;
 mod chaos_target;
