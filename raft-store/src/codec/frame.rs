@@ -26,6 +26,10 @@ pub(crate) fn decode<T: Message + Default>(frame: Bytes) -> Result<T, DecodeErro
     let Some(&version) = frame.first() else {
         return Err(DecodeError::malformed("a frame is empty"));
     };
+    if version == 0 {
+        // No build wrote it: a bit has flipped where the checksum does not look.
+        return Err(DecodeError::malformed("a frame has version 0"));
+    }
     if version > VERSION {
         return Err(DecodeError::NewerVersion {
             found: u32::from(version),
@@ -42,4 +46,21 @@ pub(crate) fn decode<T: Message + Default>(frame: Bytes) -> Result<T, DecodeErro
         return Err(DecodeError::malformed("the checksum does not match"));
     }
     T::decode(message).map_err(|error| DecodeError::malformed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_flipped_bit_is_taken_for_a_record() {
+        let frame = encode(&muster_proto::raft::v1::LogRecord::default());
+        assert!(decode::<muster_proto::raft::v1::LogRecord>(Bytes::from(frame.clone())).is_ok());
+        for bit in 0..frame.len() * 8 {
+            let mut flipped = frame.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let read = decode::<muster_proto::raft::v1::LogRecord>(Bytes::from(flipped));
+            assert!(read.is_err(), "bit {bit}");
+        }
+    }
 }
