@@ -54,6 +54,12 @@ enum Noun {
     /// The scheduler replicas and the cluster as a whole
     #[command(subcommand)]
     Cluster(command::cluster::Verb),
+    /// Save the cluster's state into a file, check it, restore it into a new cluster
+    #[command(subcommand)]
+    Snapshot(command::snapshot::Verb),
+    /// Who changed what, from where, and what the answer was
+    #[command(subcommand)]
+    Audit(command::audit::Verb),
     /// Take hosts out of placement (as `host block`)
     BlockHost(command::host::Block),
     /// Let hosts back in (as `host unblock`)
@@ -170,6 +176,8 @@ impl Noun {
             Self::Topology(verb) => verb.run(options).await,
             Self::Health(verb) => verb.run(options).await,
             Self::Cluster(verb) => verb.run(options).await,
+            Self::Snapshot(verb) => verb.run(options).await,
+            Self::Audit(verb) => verb.run(options).await,
             Self::BlockHost(block) => block.run(options).await,
             Self::UnblockHost(unblock) => unblock.run(options).await,
             Self::BlockGpu(block) => block.run(options).await,

@@ -19,6 +19,8 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod audit;
+mod backup;
 mod call;
 mod client;
 mod cluster;
@@ -35,6 +37,8 @@ mod wait;
 mod watch;
 mod watch_position;
 
+pub use audit::AuditRecords;
+pub use backup::SavedSnapshot;
 pub use client::Client;
 pub use config::ClientConfig;
 pub use error::{ClientError, FailedTry, Refusal};

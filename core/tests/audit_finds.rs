@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use muster_core::audit::{Finding, Rule, audit};
 use muster_core::command::{
-    CheckpointCommit, Command, GpuHealth, HostHealth, Placement, Standing, StopCause, StopReason,
-    TaskOutcome,
+    Block, CheckpointCommit, Command, GpuHealth, HostHealth, Placement, Standing, StopCause,
+    StopReason, TaskOutcome,
 };
 use muster_core::event::{Event, EventKind};
 use muster_core::ids::{
@@ -278,7 +278,35 @@ fn names_that_lead_nowhere() {
 }
 
 #[test]
+fn a_block_that_rests_on_nothing() {
+    let (mut state, ..) = sound();
+    for (author, evidence, is_founded) in [
+        ("rule:xid", "Xid 79", true),
+        ("rule:xid", "", false),
+        ("rule:", "Xid 79", false),
+    ] {
+        host(&mut state, 3).block = Some(Block {
+            reason: "blocked(auto) by rule xid".to_owned(),
+            author: author.to_owned(),
+            evidence: evidence.to_owned(),
+            since: state.time,
+            expires_at: None,
+            drain_deadline: None,
+            planned: None,
+        });
+        let findings = audit(&state);
+        let mut of_block = findings.iter().filter(|it| it.rule == Rule::Health);
+        let found = of_block.any(|it| it.detail.contains("rests on"));
+        assert_eq!(found, !is_founded, "{author}, {evidence}");
+    }
+}
+
+#[test]
 fn rows_that_are_too_long() {
+    // Within its retries, and for an attempt that goes on.
+    found(Rule::RetryBudget, |state, train, _| {
+        unit(state, train).failures = 1;
+    });
     found(Rule::RetryBudget, |state, train, _| {
         unit(state, train).local_retries = 1;
     });

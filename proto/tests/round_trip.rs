@@ -163,3 +163,24 @@ fn running_tasks(state: &State, leader: LeadershipEpoch) -> Vec<TaskReport> {
     }
     reports
 }
+
+#[test]
+fn a_state_that_was_carried_into_a_new_group_comes_back_from_its_bytes() {
+    let mut state = State::default();
+    let began = |replica| Command::LeaderBegan {
+        replica: ReplicaId(replica),
+    };
+    apply(&mut state, TimeMs(1_000), &began(1)).result.unwrap();
+    state.refound(&[]);
+    for is_led in [false, true] {
+        if is_led {
+            apply(&mut state, TimeMs(2_000), &began(4)).result.unwrap();
+        }
+        let mut bytes = Vec::new();
+        write_state(&state, &mut bytes).unwrap();
+        let read = read_state(&mut bytes.as_slice()).unwrap();
+        assert_eq!(read.refounding, state.refounding);
+        assert_eq!(read.refounding.unwrap().hold.is_some(), is_led);
+        assert_eq!(read.state_hash(), state.state_hash());
+    }
+}

@@ -237,6 +237,14 @@ pub enum OpenError {
         /// The directory.
         directory: PathBuf,
     },
+    /// A restore or a recovery was cut off while its data took its place.
+    #[error(
+        "a restore or a recovery of {directory} was cut off: run the same command again before the replica starts"
+    )]
+    HalfRefounded {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// The directory belongs to another group.
     #[error(
         "the data belongs to cluster {found:?}, this replica is configured for {expected:?}; \

@@ -9,6 +9,7 @@ use futures::stream::BoxStream;
 use muster_proto::raft::v1::{PeerRequest, PeerResponse};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::backup::Picture;
 use crate::batcher::Proposal;
 use crate::config::{BatchLimits, Config};
 use crate::engine::Engine;
@@ -175,6 +176,11 @@ impl<M: StateMachine> Handle<M> {
     /// A cheap clone of the applied state.
     pub fn fork(&self) -> M {
         self.inner.shared.read().state.clone()
+    }
+
+    /// A cheap clone of the applied state, with where in the log it stands.
+    pub fn picture(&self) -> Picture<M> {
+        Picture(self.inner.shared.read().clone())
     }
 
     /// The revision of the applied state, after each applied entry.

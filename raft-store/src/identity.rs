@@ -14,7 +14,7 @@ use crate::disk::{LogChange, LogDisk, MetaKey};
 use crate::error::OpenError;
 
 /// Layout of the whole directory.
-const DIRECTORY_VERSION: u32 = 1;
+pub(crate) const DIRECTORY_VERSION: u32 = 1;
 
 const LOCK_FILE: &str = "lock";
 
@@ -56,16 +56,21 @@ pub(crate) async fn claim(
     config: &Config,
     fresh: u64,
 ) -> Result<u64, OpenError> {
-    let stored = disk
-        .read_meta(MetaKey::Identity)
-        .map_err(|source| disk_error("reading the identity", source))?;
-    match stored {
-        Some(bytes) => check(Bytes::from(bytes), config),
+    match stored(disk)? {
+        Some(identity) => check(&identity, config),
         None => create(disk, config, fresh).await,
     }
 }
 
-fn check(bytes: Bytes, config: &Config) -> Result<u64, OpenError> {
+/// Whose data it is; none if it is nobody's yet.
+pub(crate) fn stored(disk: &dyn LogDisk) -> Result<Option<proto::Identity>, OpenError> {
+    let stored = disk
+        .read_meta(MetaKey::Identity)
+        .map_err(|source| disk_error("reading the identity", source))?;
+    stored.map(|bytes| read(Bytes::from(bytes))).transpose()
+}
+
+fn read(bytes: Bytes) -> Result<proto::Identity, OpenError> {
     let what = || "the identity record".to_owned();
     let identity: proto::Identity =
         frame::decode(bytes).map_err(|error| OpenError::from_decode(what(), error))?;
@@ -76,9 +81,13 @@ fn check(bytes: Bytes, config: &Config) -> Result<u64, OpenError> {
             supported: DIRECTORY_VERSION,
         });
     }
+    Ok(identity)
+}
+
+fn check(identity: &proto::Identity, config: &Config) -> Result<u64, OpenError> {
     if identity.cluster_id != config.cluster_id {
         return Err(OpenError::ForeignCluster {
-            found: identity.cluster_id,
+            found: identity.cluster_id.clone(),
             expected: config.cluster_id.clone(),
         });
     }

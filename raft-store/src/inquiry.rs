@@ -17,7 +17,7 @@ use crate::network::{Network, Removal, Standing};
 use crate::peer::Peer;
 use crate::sim::Runtime;
 use crate::state_machine::StateMachine;
-use crate::types::Types;
+use crate::types::{Node, Types};
 
 /// Longest election timeouts without a word of a leader, after which a replica asks.
 const SILENT_TIMEOUTS: u64 = 4;
@@ -81,7 +81,12 @@ impl<M: StateMachine, R: Runtime> Inquiry<M, R> {
         let nodes = metrics.membership_config.nodes();
         let others = nodes.filter(|(id, _)| **id != metrics.id);
         let asked = others.map(|(id, node)| {
-            let client = self.network.client(*id, node);
+            // Whoever listens there now: a group that was founded anew has other incarnations, and knows best.
+            let node = Node {
+                incarnation: 0,
+                ..node.clone()
+            };
+            let client = self.network.client(*id, &node);
             async move { client.hello().await }
         });
         // Whoever does not answer knows nothing, as far as we know.

@@ -17,6 +17,7 @@
 extern crate self as muster_raft_store;
 
 mod applier;
+pub mod backup;
 mod batch;
 mod batcher;
 pub mod codec;
@@ -38,6 +39,7 @@ pub mod memory;
 pub mod network;
 mod open;
 mod peer;
+mod refound;
 mod remains;
 mod seams;
 mod shared;
@@ -67,6 +69,7 @@ pub use member_change::{
 };
 pub use network::{Removal, raft_service};
 pub use peer::Peer;
+pub use refound::{Foundation, Loss, RefoundError, Survivor};
 pub use remains::{Remains, StoredEntry};
 pub use seams::{Clock, WallClock};
 pub use state_machine::{DecodeError, StateMachine};

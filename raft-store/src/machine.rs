@@ -3,14 +3,15 @@
 use std::io::{self, BufReader, BufWriter, Read, Write};
 
 use muster_core::apply::{Applied, apply};
-use muster_core::command::Command;
+use muster_core::command::{Command, ReplicaRecord};
+use muster_core::ids::ReplicaId;
 use muster_core::state::State;
 use muster_core::time::TimeMs;
 use muster_proto::log::{
     LogError, STATE_FORMAT, decode_command, encode_command, read_state, write_state,
 };
 
-use crate::{DecodeError, StateMachine};
+use crate::{DecodeError, Peer, StateMachine};
 
 impl StateMachine for State {
     type Command = Command;
@@ -34,6 +35,17 @@ impl StateMachine for State {
 
     fn time_ms(&self) -> u64 {
         self.time.0
+    }
+
+    fn refound(&mut self, former: &[(Peer, bool)]) {
+        let record = |(peer, votes): &(Peer, bool)| ReplicaRecord {
+            id: ReplicaId(peer.id),
+            address: peer.address.clone(),
+            votes: *votes,
+        };
+        let former: Vec<ReplicaRecord> = former.iter().map(record).collect();
+        // The inherent function, not this one.
+        Self::refound(self, &former);
     }
 
     fn write_snapshot(&self, sink: &mut dyn Write) -> io::Result<()> {
@@ -73,7 +85,7 @@ impl From<LogError> for DecodeError {
 mod tests {
     use std::sync::Arc;
 
-    use muster_core::ids::{ReplicaId, RequestId};
+    use muster_core::ids::RequestId;
     use muster_core::spec::{
         Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
     };

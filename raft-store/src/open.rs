@@ -25,6 +25,7 @@ use crate::leadership::Leadership;
 use crate::log_clock::LogClock;
 use crate::log_store::{LogLimits, LogStore};
 use crate::network::{GrpcTransport, Network, Server, ServerIdentity, SnapshotReceiver, Standing};
+use crate::refound;
 use crate::seams::{Seams, WallClock};
 use crate::shared::{Applied, SharedState};
 use crate::sim::{Observer, ProductionRuntime, Runtime, detach};
@@ -48,6 +49,7 @@ pub(crate) async fn open_in_directory<M: StateMachine>(
     let directory = config.data_dir.clone();
     let opened = tokio::task::spawn_blocking(move || {
         let lock = DirectoryLock::take(&directory)?;
+        refound::refuse_half_made(&directory)?;
         let path = directory.join(LOG_FOLDER);
         let log = RocksLog::open(&path)
             .map_err(|source| from_io(format!("the log at {}", path.display()), source))?
@@ -255,7 +257,7 @@ fn from_io(what: String, source: io::Error) -> OpenError {
 }
 
 /// Random enough to tell two data directories of one replica apart; never 0.
-fn random_incarnation() -> u64 {
+pub(crate) fn random_incarnation() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     hasher.finish().max(1)

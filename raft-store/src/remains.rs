@@ -116,6 +116,23 @@ fn base<M: StateMachine>(
     })
 }
 
+/// The newest state from which the log goes on.
+pub(crate) fn newest_base<M: StateMachine>(
+    snapshots: &SnapshotStore,
+    purged: Option<u64>,
+) -> Result<Applied<M>, OpenError> {
+    let newest = snapshots.newest();
+    let newest = newest.map_err(|source| disk("reading the snapshot folder".to_owned(), source))?;
+    match newest {
+        Some(file) => {
+            let unreadable =
+                |error| OpenError::from_decode(format!("snapshot {}", file.name), error);
+            snapshots.load::<M>(&file).map_err(unreadable)
+        }
+        None => base(snapshots, purged),
+    }
+}
+
 fn entries_from<M: StateMachine>(
     log: &RocksLog,
     first: u64,
@@ -160,7 +177,7 @@ fn stored<M: StateMachine>(bytes: Bytes) -> Result<StoredEntry<M>, DecodeError> 
 }
 
 /// A position that is kept beside the log.
-fn position(log: &RocksLog, key: MetaKey) -> Result<Option<u64>, OpenError> {
+pub(crate) fn position(log: &RocksLog, key: MetaKey) -> Result<Option<u64>, OpenError> {
     let what = || format!("the log's record {:?}", key.name());
     let read = log.read_meta(key);
     let Some(bytes) = read.map_err(|source| disk(format!("reading {}", what()), source))? else {

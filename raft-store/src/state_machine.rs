@@ -3,6 +3,8 @@
 use std::fmt::Debug;
 use std::io;
 
+use crate::peer::Peer;
+
 /// Bytes that are not what they should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -58,6 +60,10 @@ pub trait StateMachine: Clone + Default + Send + Sync + 'static {
 
     /// The newest time it has seen, in milliseconds since 1970: a new leader stamps no earlier one.
     fn time_ms(&self) -> u64;
+
+    /// Carries the state into a new group of replicas: everything that fences goes on above whatever the old group can have
+    /// reached. `former` are the members of the old group, and whether they voted.
+    fn refound(&mut self, former: &[(Peer, bool)]);
 
     /// Writes the whole state. Called on a clone, off the apply path.
     fn write_snapshot(&self, sink: &mut dyn io::Write) -> io::Result<()>;

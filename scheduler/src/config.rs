@@ -18,6 +18,9 @@ pub const METRICS_PORT: u16 = 7401;
 /// Most members of the replication group: more make writes slower and failures no rarer.
 pub const PEERS_MAX: usize = 9;
 
+/// Shortest time between two backups, in milliseconds: each is as much work as a snapshot.
+const BACKUP_EVERY_MS_MIN: u64 = 1_000;
+
 /// Settings of a replica; [`Default`] is a group of one on loopback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -55,6 +58,10 @@ pub struct SchedulerConfig {
     pub admins: BTreeSet<String>,
     /// Bounds of the gRPC face.
     pub limits: Limits,
+    /// The record of the calls that were to change something.
+    pub audit: AuditSettings,
+    /// Backups that the leader takes by itself.
+    pub backup: BackupSettings,
     /// What is logged, and how.
     pub logging: LoggingSettings,
 }
@@ -77,6 +84,8 @@ impl Default for SchedulerConfig {
             bootstrap: true,
             admins: BTreeSet::from(["root".to_owned()]),
             limits: Limits::default(),
+            audit: AuditSettings::default(),
+            backup: BackupSettings::default(),
             logging: LoggingSettings::default(),
         }
     }
@@ -135,6 +144,55 @@ impl Default for LogSettings {
         Self {
             snapshot_every_entries: policy.snapshot_every_entries,
             keep_entries: policy.keep_entries,
+        }
+    }
+}
+
+/// Where the audit log is kept, and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuditSettings {
+    /// Folder of its files; `audit` in the data directory if none.
+    pub dir: Option<PathBuf>,
+    /// Bytes after which a new file is begun.
+    pub file_bytes_max: u64,
+    /// Files kept, the oldest are removed; 0 keeps all.
+    pub files_max: usize,
+}
+
+impl Default for AuditSettings {
+    /// A gibibyte: about four million calls.
+    fn default() -> Self {
+        Self {
+            dir: None,
+            file_bytes_max: 64 << 20,
+            files_max: 16,
+        }
+    }
+}
+
+/// Backups that the leader takes by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct BackupSettings {
+    /// Folder of the backups, best one that all replicas share; without one none are taken.
+    pub dir: Option<PathBuf>,
+    /// Time between two backups, in milliseconds.
+    pub every_ms: u64,
+    /// Backups of this cluster kept in the folder, the oldest are removed; 0 keeps all.
+    pub keep: usize,
+    /// File with the key that they are encrypted with, 64 hexadecimal digits; without one they are not encrypted.
+    pub key_file: Option<PathBuf>,
+}
+
+impl Default for BackupSettings {
+    /// Every hour, for two days.
+    fn default() -> Self {
+        Self {
+            dir: None,
+            every_ms: 3_600_000,
+            keep: 48,
+            key_file: None,
         }
     }
 }
@@ -199,6 +257,16 @@ impl SchedulerConfig {
         require(is_some, "log.snapshot_every_entries", || {
             "must not be 0".to_owned()
         })?;
+        require(
+            self.audit.file_bytes_max > 0,
+            "audit.file_bytes_max",
+            || "must not be 0".to_owned(),
+        )?;
+        require(
+            self.backup.every_ms >= BACKUP_EVERY_MS_MIN,
+            "backup.every_ms",
+            || format!("must be at least {BACKUP_EVERY_MS_MIN} (BACKUP_EVERY_MS_MIN)"),
+        )?;
         self.logging.filter()?;
         self.limits.validate()
     }
@@ -363,7 +431,7 @@ mod tests {
     #[test]
     fn a_broken_setting_is_named() {
         type Damage = fn(&mut SchedulerConfig);
-        let cases: [(Damage, &str); 11] = [
+        let cases: [(Damage, &str); 13] = [
             (|config| config.cluster_id.clear(), "cluster_id"),
             (|config| config.replica_id = ReplicaId(0), "replica_id"),
             (|config| config.peers.clear(), "peers"),
@@ -372,6 +440,11 @@ mod tests {
                     config.peers.insert(ReplicaId(2), "nowhere".to_owned());
                 },
                 "peers[2]",
+            ),
+            (|config| config.backup.every_ms = 10, "backup.every_ms"),
+            (
+                |config| config.audit.file_bytes_max = 0,
+                "audit.file_bytes_max",
             ),
             (|config| config.join.push("node1".to_owned()), "join"),
             (

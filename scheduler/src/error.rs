@@ -26,6 +26,9 @@ pub enum Error {
     /// The metrics recorder could not be installed.
     #[error("installing the metrics recorder failed: {0}")]
     Metrics(String),
+    /// The audit log could not be opened.
+    #[error("opening the audit log failed")]
+    Audit(#[source] io::Error),
     /// The descriptions of the services could not be read.
     #[error("preparing gRPC reflection failed: {0}")]
     Reflection(String),

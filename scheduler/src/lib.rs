@@ -5,6 +5,8 @@
 //! a replica from real parts; the deterministic simulation runs [`leader::LeaderLoop`] and [`watch_hub::WatchHub`] on its own.
 #![forbid(unsafe_code)]
 
+mod audit_log;
+mod backups;
 mod bootstrap;
 mod config;
 mod error;
@@ -13,6 +15,7 @@ mod join;
 pub mod leader;
 mod listeners;
 mod metrics;
+pub mod offline;
 mod replica;
 mod service;
 mod told_systemd;
@@ -24,7 +27,8 @@ use muster_systemd::Systemd;
 use tokio::sync::watch;
 
 pub use config::{
-    GRPC_PORT, Limits, LogSettings, METRICS_PORT, PEERS_MAX, RaftTimings, SchedulerConfig,
+    AuditSettings, BackupSettings, GRPC_PORT, Limits, LogSettings, METRICS_PORT, PEERS_MAX,
+    RaftTimings, SchedulerConfig,
 };
 pub use error::Error;
 pub use listeners::Listeners;

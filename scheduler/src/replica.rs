@@ -30,6 +30,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::util::MapResponseLayer;
 
+use crate::audit_log::AuditLog;
 use crate::config::SchedulerConfig;
 use crate::error::Error;
 use crate::leader::{
@@ -42,7 +43,7 @@ use crate::service::{
     PeerPool, Peers, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
-use crate::{bootstrap, health, join, metrics, told_systemd};
+use crate::{backups, bootstrap, health, join, metrics, told_systemd};
 
 /// Longest wait for another replica to take over leadership at a stop.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -90,6 +91,7 @@ impl Replica {
             addresses(&config, &handle),
             limits.message_bytes_max,
         ));
+        let audit = AuditLog::open(&config.audit, &config.data_dir).map_err(Error::Audit)?;
         let (leader_sender, leader_inputs) = mpsc::channel(LEADER_INPUTS_MAX);
         let stop = CancellationToken::new();
         let context = Context::new(ContextParts {
@@ -107,6 +109,7 @@ impl Replica {
             leader_inputs: leader_sender,
             forwarder: Forwarder::start(Arc::clone(&peers), Leaders::of(&handle)),
             peers,
+            audit,
             stop: stop.clone(),
         });
         Ok(Self {
@@ -149,6 +152,7 @@ impl Replica {
         ));
         tasks.spawn(health::report(reporter, handle.leadership(), stop.clone()));
         tasks.spawn(pump(context.clone(), stop.clone()));
+        tasks.spawn(backups::run(context.clone(), stop.clone()));
         tasks.spawn(leader_loop(&context, leader_inputs).run(stop.clone()));
         let founding = async {
             if config.join.is_empty() {
@@ -177,6 +181,7 @@ impl Replica {
         hand_over(&handle).await;
         stop.cancel();
         drop(timeout(DRAIN_TIMEOUT, context.drained()).await);
+        drop(timeout(DRAIN_TIMEOUT, context.audit.sync()).await);
         while tasks.join_next().await.is_some() {}
         handle.shutdown().await;
         closing.cancel();
@@ -244,8 +249,9 @@ fn leader_loop(
 fn page(listener: TcpListener, handle: &Handle<State>, exporter: Exporter) -> MetricsServer {
     let sampled = handle.clone();
     let render = Arc::new(move || {
-        metrics::sample(&sampled.fork());
-        exporter.render()
+        let state = sampled.fork();
+        metrics::sample(&state);
+        exporter.render() + &metrics::lists(&state)
     });
     let ready = ready(handle);
     MetricsServer {

@@ -113,6 +113,8 @@ pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 pub const BEATS_PER_STATUS: u64 = 12;
 /// Sent beats whose time is remembered for measuring the round trip.
 pub const BEATS_MEASURED_MAX: usize = 64;
+/// Between two times that tasks are told that cannot be killed: 10 s.
+pub const OWN_SIGNS_PERIOD_MS: u64 = 10_000;
 /// How often the agent looks at its clock.
 pub const AGENT_TICK: Duration = Duration::from_millis(500);
 /// Between two rounds of forgetting old logs.

@@ -43,10 +43,23 @@ const SXIDS: &str = "muster_worker_sxid_events_total";
 const LOG_GAPS: &str = "muster_worker_kernel_log_lost_total";
 const LOG_FORGED: &str = "muster_worker_kernel_log_forged_total";
 
+/// Findings that alerts read.
+const ALERTED: [(&str, Severity); 6] = [
+    ("xid", Severity::Fatal),
+    ("remap_pending", Severity::Degraded),
+    ("remap_failure", Severity::Fatal),
+    ("ecc_unc_volatile", Severity::Fatal),
+    ("nvml_latency", Severity::Degraded),
+    ("nvml_latency", Severity::Fatal),
+];
+
 /// Says what each one is, and begins those at 0 that alerts read: a series that is not there yet looks like one that nobody reads.
 pub(crate) fn describe() {
     for name in [STUCK, SPOILED, UNSHIPPED_LOST, SHIP_FAILURES] {
         counter!(name).increment(0);
+    }
+    for (rule, severity) in ALERTED {
+        counter!(FINDINGS, "rule" => rule, "severity" => severity.word()).increment(0);
     }
     gauge!(UNSHIPPED).set(0.0);
     describe_gauge!(RUNNING, "tasks with a living process on this host");

@@ -1,5 +1,6 @@
 //! `muster cluster`.
 
+mod recover;
 mod replicas;
 
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub(crate) enum Verb {
     Replace(replicas::Replace),
     /// Make another replica lead
     TransferLeader(TransferLeader),
+    /// Go on with one replica when a majority is lost for good; no cluster is needed
+    Recover(recover::Recover),
     /// Make the replica that answers write a snapshot and drop the log before it
     Snapshot,
 }
@@ -66,6 +69,7 @@ impl Verb {
             Self::Remove(remove) => remove.run(options).await,
             Self::Replace(replace) => replace.run(options).await,
             Self::TransferLeader(transfer) => transfer.run(options).await,
+            Self::Recover(recover) => recover.run(options),
             Self::Snapshot => snapshot(options).await,
         }
     }

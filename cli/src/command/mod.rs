@@ -1,5 +1,6 @@
 //! The commands, one file a noun (one a verb for jobs), each a thin layer over the SDK.
 
+pub(crate) mod audit;
 mod blocking;
 pub(crate) mod chaos;
 pub(crate) mod cluster;
@@ -20,6 +21,7 @@ pub(crate) mod replay;
 pub(crate) mod scenario;
 pub(crate) mod scheduler;
 pub(crate) mod simulate;
+pub(crate) mod snapshot;
 pub(crate) mod task;
 mod tickets;
 pub(crate) mod topology;

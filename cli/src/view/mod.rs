@@ -2,6 +2,8 @@
 //!
 //! The JSON form of every type here is an interface, documented in `docs/cli-json.md`.
 
+mod audit;
+mod backup;
 mod blame;
 mod block;
 mod event;
@@ -26,6 +28,8 @@ mod unit;
 mod what_if;
 mod word;
 
+pub(crate) use audit::AuditView;
+pub(crate) use backup::BackupView;
 pub(crate) use blame::BlameView;
 pub(crate) use event::{EventView, HostNames};
 pub(crate) use explanation::ExplanationView;

@@ -26,6 +26,8 @@ impl Step<'_> {
     pub(super) fn end_attempt(&mut self, id: JobId, unit: UnitIndex) {
         let found = self.find_blame(id, unit);
         let held_ms = self.incident_over_ms(id, unit);
+        let held_until = self.state.job(id).map(|job| self.state.held_until(job));
+        let unknown_ms = held_until.map_or(0, |until| until.since(self.state.time));
         let (hosts, defaults) = (self.state.hosts.clone(), self.state.job_defaults);
         let blame = found.as_ref().map(|found| &found.attribution.blame);
         let circumstances = Circumstances {
@@ -46,7 +48,7 @@ impl Step<'_> {
         let verdict = verdict::judge(&circumstances, job, known, &attempt);
         let (verdict, without_progress) =
             progress::guard(verdict, defaults, (&spec, known, &attempt));
-        let verdict = verdict.not_before(held_ms);
+        let verdict = verdict.not_before(held_ms).held(unknown_ms);
         job.unit_mut(unit).without_progress = without_progress;
         let stays = verdict.may_stay();
         let again = stays.then(|| self.same_place((id, unit), &attempt));

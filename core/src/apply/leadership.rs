@@ -1,11 +1,12 @@
 //! Who leads, and whose commands count.
 
 use crate::apply::Step;
-use crate::command::Command;
+use crate::command::{Command, StopCause, StopReason};
 use crate::event::EventKind;
-use crate::ids::{LeadershipEpoch, ReplicaId};
+use crate::ids::{JobId, LeadershipEpoch, ReplicaId, UnitIndex};
+use crate::lifecycle::TaskPhase;
 use crate::rejection::Rejection;
-use crate::state::{Answer, Leadership};
+use crate::state::{Answer, Attempt, Hold, Leadership, Refounding};
 
 impl Step<'_> {
     /// Refuses what any other than the current leadership gives.
@@ -25,6 +26,49 @@ impl Step<'_> {
             since: self.state.time,
         };
         self.emit(EventKind::LeaderBegan { replica, epoch });
+        self.begin_hold();
         Answer::Began
     }
+
+    /// The first leader of a group that carries on the state of another one: jobs are held back until the leases of
+    /// whatever else the old group had begun are over, and what it had only just placed is not begun any more, as it may
+    /// have been written off and begun elsewhere.
+    fn begin_hold(&mut self) {
+        let Some(refounding) = self.state.refounding.filter(|it| it.hold.is_none()) else {
+            return;
+        };
+        let began_at = self.state.time;
+        let mut longest_ms = 0;
+        let mut unconfirmed: Vec<(JobId, UnitIndex)> = Vec::new();
+        for job in self
+            .state
+            .jobs
+            .values()
+            .filter(|job| !job.phase.is_terminal())
+        {
+            longest_ms = longest_ms.max(job.spec.partition_grace_ms);
+            let units = job.units.iter();
+            let placed =
+                units.filter(|(_, unit)| unit.attempt.as_deref().is_some_and(is_unconfirmed));
+            unconfirmed.extend(placed.map(|(unit, _)| (job.id, *unit)));
+        }
+        self.state.refounding = Some(Refounding {
+            hold: Some(Hold {
+                began_at,
+                over_at: began_at.after(longest_ms),
+            }),
+            ..refounding
+        });
+        for (job, unit) in unconfirmed {
+            let detail = "the cluster was founded anew before its tasks were known to run";
+            let cause = StopCause::new(StopReason::Assembly, detail.to_owned());
+            self.order_stop(job, unit, cause, 0);
+        }
+    }
+}
+
+/// Whether a task of an attempt is placed and nobody has said that it was started.
+fn is_unconfirmed(attempt: &Attempt) -> bool {
+    let mut runs = attempt.tasks.iter();
+    attempt.stop.is_none() && runs.any(|run| run.phase == TaskPhase::Assigned)
 }

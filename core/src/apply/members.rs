@@ -178,7 +178,8 @@ impl Step<'_> {
             newer_rules: self.state.job_defaults.is_some(),
             blame: found.as_ref().map(|found| &found.attribution.blame),
         };
-        match verdict::judge(&circumstances, job, unit, &trial) {
+        let held_ms = self.state.held_until(job).since(self.state.time);
+        match verdict::judge(&circumstances, job, unit, &trial).held(held_ms) {
             Verdict::Requeued {
                 reason,
                 charged,
@@ -473,8 +474,9 @@ fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
         let detail = "is suspended".to_owned();
         return Err(Rejection::Suspension { job: id, detail });
     }
-    if vacancy.not_before > state.time {
-        let until = vacancy.not_before;
+    let not_before = vacancy.not_before.max(state.held_until(job));
+    if not_before > state.time {
+        let until = not_before;
         return Err(refused(format!("its back-off ends at {until}")));
     }
     let asker = Asker::at(job, unit, state.time);

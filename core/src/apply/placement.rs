@@ -205,6 +205,7 @@ pub(super) fn check_unit(
         detail,
     };
     let not_before = job.unit(unit).map_or(state.time, |known| known.not_before);
+    let not_before = not_before.max(state.held_until(job));
     if not_before > state.time {
         return Err(misshapen(format!("its back-off ends at {not_before}")));
     }

@@ -77,6 +77,18 @@ impl Verdict {
         }
         self
     }
+
+    /// The same, but whatever ended begins nothing for so long: other tasks of it may run where nobody knows.
+    pub(super) fn held(mut self, wait_ms: u64) -> Self {
+        if let Self::Requeued {
+            delay_ms, may_stay, ..
+        } = &mut self
+        {
+            *delay_ms = wait_ms.max(*delay_ms);
+            *may_stay &= wait_ms == 0;
+        }
+        self
+    }
 }
 
 /// Judges an attempt all of whose tasks have ended.

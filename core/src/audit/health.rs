@@ -158,6 +158,15 @@ fn check_block(state: &State, component: &Component, block: Option<&Block>, repo
             component,
             || format!("it is {phase} by {}", block.author),
         );
+        // Nothing is taken out of placement by a rule that does not say which, and on what it goes by.
+        let rule = block.author.strip_prefix(RULES_AUTHOR);
+        let is_founded = rule.is_none_or(|it| !it.is_empty() && !block.evidence.is_empty());
+        report.require(is_founded, Rule::Health, component, || {
+            format!(
+                "its block by `{}` rests on `{}`",
+                block.author, block.evidence
+            )
+        });
     }
 }
 

@@ -17,6 +17,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
         || format!("it lies after revision {}", state.revision),
     );
     check_replicas(state, report);
+    check_refounding(state, report);
     check_requests(state, report);
     check_events(state, report);
 }
@@ -31,6 +32,44 @@ fn check_replicas(state: &State, report: &mut Report) {
         &"the replicas",
         || format!("{replicas:?} is out of order, or above its highest id"),
     );
+}
+
+/// Nothing of a job of before began while tasks that nobody remembers could have had a lease.
+fn check_refounding(state: &State, report: &mut Report) {
+    let Some(refounding) = state.refounding else {
+        return;
+    };
+    report.require(
+        refounding.origin < refounding.floor && refounding.floor <= state.revision,
+        Rule::Leadership,
+        &"the refounding",
+        || {
+            format!(
+                "{refounding:?} is out of order at revision {}",
+                state.revision
+            )
+        },
+    );
+    let began_at = refounding.hold.map(|hold| hold.began_at);
+    let old = { state.jobs.values() }.filter(|job| job.id.get() <= refounding.floor.get());
+    for job in old {
+        let units = job.units.iter();
+        let placed = units.filter_map(|(unit, known)| Some((unit, known.attempt.as_deref()?)));
+        for (unit, attempt) in placed.filter(|(_, it)| it.epoch.get() > refounding.floor.get()) {
+            let lease_ms = job.spec.partition_grace_ms;
+            report.require(
+                began_at.is_some_and(|began_at| attempt.placed_at >= began_at.after(lease_ms)),
+                Rule::Leadership,
+                &format!("job {} unit {unit}", job.id),
+                || {
+                    format!(
+                        "attempt {} was placed within {lease_ms} ms of {began_at:?}",
+                        attempt.epoch
+                    )
+                },
+            );
+        }
+    }
 }
 
 fn check_requests(state: &State, report: &mut Report) {

@@ -4,11 +4,12 @@ use std::fmt::Display;
 
 use crate::audit::{Report, Rule, members};
 use crate::command::StopReason;
+use crate::health::Charge;
 use crate::ids::{TaskIndex, UnitIndex};
 use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
 use crate::spec::{ExitMatch, ExitMeaning};
-use crate::state::{Attempt, Job, RestartReason, State, TaskRun, Unit};
+use crate::state::{Attempt, Job, PastAttempt, RestartReason, State, TaskRun, Unit};
 
 pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
     let subject = format!("job {} unit {index}", job.id);
@@ -101,6 +102,7 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
             )
         },
     );
+    check_charges(unit, subject, report);
     check_rows(job, unit, subject, report);
     check_retention(job, unit, subject, report);
     let halts = unit.attempt.as_ref().map_or(0, |it| it.halts.len());
@@ -118,6 +120,29 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
             )
         },
     );
+}
+
+/// What a unit pays for was charged to it: one failure for each attempt that is known to be its own, or of which nothing is
+/// known any more, and one for each member that was replaced.
+fn check_charges(unit: &Unit, subject: &dyn Display, report: &mut Report) {
+    let is_own = |past: &&PastAttempt| {
+        let blame = past.blame.as_deref();
+        blame.is_none_or(|blame| blame.charge == Charge::User)
+    };
+    let known = count(unit.past.len() + usize::from(unit.attempt.is_some()));
+    let forgotten = unit.attempts.saturating_sub(known);
+    let own = count(unit.past.iter().filter(is_own).count());
+    let paid = own.saturating_add(forgotten).saturating_add(unit.swaps);
+    report.require(unit.failures <= paid, Rule::RetryBudget, subject, || {
+        format!(
+            "{} failures are charged: {own} attempts were its own, {forgotten} are forgotten, {} members were swapped",
+            unit.failures, unit.swaps
+        )
+    });
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// What is counted in a row: begun again in place no more often than the job allows, each time after an attempt; no next

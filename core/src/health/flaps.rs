@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::health::rules::Often;
 use crate::health::{HOUR_MS, MINUTE_MS};
 use crate::time::TimeMs;
 
-/// So many silences within [`WINDOW_MS`] are flapping. Ours.
-pub const SILENCES: usize = 3;
-/// Ten minutes. Ours.
-pub const WINDOW_MS: u64 = 10 * MINUTE_MS;
+/// Silences of a host that are remembered: no rule counts more.
+pub const SILENCES_KEPT_MAX: u32 = 64;
 /// How long a host must stay after the first time: 5 min. Ours.
 const HOLD_DOWN_MS: u64 = 5 * MINUTE_MS;
 /// And at most, however often it goes on: an hour. As long a calm also begins anew with the first wait.
@@ -34,14 +33,15 @@ struct Wait {
 }
 
 impl Flaps {
-    /// The host has fallen silent. Until when it is flapping now, if it is.
-    pub fn fell_silent(&mut self, now: TimeMs) -> Option<TimeMs> {
-        if self.silences.len() >= SILENCES {
+    /// The host has fallen silent. Until when it is flapping now, if that is as often as the rule says.
+    pub fn fell_silent(&mut self, often: Often, now: TimeMs) -> Option<TimeMs> {
+        let needed = often.times.min(SILENCES_KEPT_MAX) as usize;
+        self.silences.push_back(now);
+        while self.silences.len() > needed {
             self.silences.pop_front();
         }
-        self.silences.push_back(now);
         let oldest = self.silences.front().copied().unwrap_or(now);
-        let is_often = self.silences.len() >= SILENCES && now.since(oldest) <= WINDOW_MS;
+        let is_often = self.silences.len() >= needed && now.since(oldest) <= often.span_ms;
         let is_waiting = self.until().is_some_and(|until| now < until);
         if !is_often && !is_waiting {
             return None;
@@ -81,6 +81,11 @@ impl Flaps {
 mod tests {
     use super::*;
 
+    const OFTEN: Often = Often {
+        times: 3,
+        span_ms: 10 * MINUTE_MS,
+    };
+
     const fn minute(minute: u64) -> TimeMs {
         TimeMs(1_000_000 + minute * MINUTE_MS)
     }
@@ -88,14 +93,18 @@ mod tests {
     #[test]
     fn three_silences_in_ten_minutes_are_flapping_and_each_further_one_doubles_the_wait() {
         let mut flaps = Flaps::default();
-        assert_eq!(flaps.fell_silent(minute(0)), None);
-        assert_eq!(flaps.fell_silent(minute(5)), None);
-        assert_eq!(flaps.fell_silent(minute(10)), Some(minute(15)));
+        assert_eq!(flaps.fell_silent(OFTEN, minute(0)), None);
+        assert_eq!(flaps.fell_silent(OFTEN, minute(5)), None);
+        assert_eq!(flaps.fell_silent(OFTEN, minute(10)), Some(minute(15)));
         assert!(!flaps.has_stayed(minute(14)));
         // It goes on while it should stay.
         let waits = [(14, 24), (20, 40), (30, 70), (60, 120), (119, 179)];
         for (at, until) in waits {
-            assert_eq!(flaps.fell_silent(minute(at)), Some(minute(until)), "{at}");
+            assert_eq!(
+                flaps.fell_silent(OFTEN, minute(at)),
+                Some(minute(until)),
+                "{at}"
+            );
         }
         assert!(flaps.has_stayed(minute(179)));
         assert_eq!(flaps.until(), None);
@@ -105,28 +114,28 @@ mod tests {
     #[test]
     fn a_wait_that_nobody_was_told_the_end_of_is_over_all_the_same() {
         let mut flaps = Flaps::default();
-        let told = [0, 5, 10].map(|at| flaps.fell_silent(minute(at)));
+        let told = [0, 5, 10].map(|at| flaps.fell_silent(OFTEN, minute(at)));
         assert_eq!(told, [None, None, Some(minute(15))]);
-        assert_eq!(flaps.fell_silent(minute(40)), None);
+        assert_eq!(flaps.fell_silent(OFTEN, minute(40)), None);
     }
 
     #[test]
     fn rare_silences_are_none_and_a_calm_hour_begins_anew() {
         let mut flaps = Flaps::default();
         for at in [0, 6, 12, 18, 25] {
-            assert_eq!(flaps.fell_silent(minute(at)), None, "{at}");
+            assert_eq!(flaps.fell_silent(OFTEN, minute(at)), None, "{at}");
         }
-        assert_eq!(flaps.fell_silent(minute(27)), Some(minute(32)));
+        assert_eq!(flaps.fell_silent(OFTEN, minute(27)), Some(minute(32)));
         assert!(flaps.has_stayed(minute(32)));
         // Within the hour it counts as the second time.
         for at in [80, 81] {
-            assert_eq!(flaps.fell_silent(minute(at)), None, "{at}");
+            assert_eq!(flaps.fell_silent(OFTEN, minute(at)), None, "{at}");
         }
-        assert_eq!(flaps.fell_silent(minute(82)), Some(minute(92)));
+        assert_eq!(flaps.fell_silent(OFTEN, minute(82)), Some(minute(92)));
         assert!(flaps.has_stayed(minute(92)));
         for at in [160, 161] {
-            assert_eq!(flaps.fell_silent(minute(at)), None, "{at}");
+            assert_eq!(flaps.fell_silent(OFTEN, minute(at)), None, "{at}");
         }
-        assert_eq!(flaps.fell_silent(minute(162)), Some(minute(167)));
+        assert_eq!(flaps.fell_silent(OFTEN, minute(162)), Some(minute(167)));
     }
 }

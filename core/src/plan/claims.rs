@@ -50,6 +50,7 @@ impl<'a> Round<'a> {
                 && !self.is_over_budget()
                 && let Some(job) = state.job(*id)
                 && job.unit_phase(*unit) == Some(UnitPhase::Waiting)
+                && state.held_until(job) <= self.now
             {
                 self.place_early(job, *unit);
             }

@@ -137,8 +137,12 @@ impl<'a> Round<'a> {
         self.count_held();
         let not_over = (self.now.after(1), JobId(0), UnitIndex(0))..;
         let first = self.state.index.delayed.range(not_over).next();
-        if let Some((end, _, _)) = first {
-            self.again_at(*end);
+        let first = first.map(|(end, _, _)| *end);
+        for at in [first, self.state.held_look_at(self.now)]
+            .into_iter()
+            .flatten()
+        {
+            self.again_at(at);
         }
         Ran {
             plan: self.plan,
@@ -222,6 +226,7 @@ impl<'a> Round<'a> {
             self.block(turn, Blocker::TasksAtOnce { max });
             return;
         }
+        let held_until = self.state.held_until(job);
         let unit = loop {
             let Some(unit) = self.order.next_unit(turn) else {
                 let until = self.back_offs.remove(&job.id);
@@ -235,6 +240,7 @@ impl<'a> Round<'a> {
             };
             let known = job.unit(unit);
             let not_before = known.map_or(TimeMs::default(), |known| known.not_before);
+            let not_before = not_before.max(held_until);
             if not_before <= self.now && !self.placed_early.contains(&(job.id, unit)) {
                 break unit;
             }

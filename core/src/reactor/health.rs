@@ -129,7 +129,10 @@ pub fn lemons(leader: LeadershipEpoch, state: &State, now: TimeMs) -> Vec<Comman
         return Vec::new();
     }
     let excludes = state.excludes();
-    let lemons = state.health.lemons(now, &excludes).into_iter();
+    let lemons = state
+        .health
+        .lemons(&state.health_rules.set, now, &excludes)
+        .into_iter();
     let working = lemons.filter(|(host, _)| {
         let known = state.host(*host);
         let works = known.is_some_and(|it| it.health == HostHealth::Up && it.accepts_work());

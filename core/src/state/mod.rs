@@ -23,6 +23,7 @@ mod line;
 mod membership;
 mod pools;
 mod queue;
+mod refounding;
 mod reliability;
 mod replicas;
 mod requests;
@@ -60,6 +61,7 @@ pub use line::{Line, WaitingKey};
 pub use membership::{Joined, Leaving, Membership, Vacancy};
 pub use pools::{POOL_LABEL, Pools, pool_of};
 pub use queue::{History, Queue};
+pub use refounding::{Hold, REVISIONS_SKIPPED, Refounding};
 pub use reliability::{ADVICE_MS_MAX, Reliability, interval_ms, median_save_ms};
 pub use replicas::Replicas;
 pub use requests::{Answer, RequestLog, StoredAnswer};
@@ -99,6 +101,8 @@ pub struct State {
     pub time: TimeMs,
     /// Who leads.
     pub leadership: Leadership,
+    /// That it was carried over from another group of replicas, if it was.
+    pub refounding: Option<Refounding>,
     /// Which replicas there are, and have been.
     pub replicas: Arc<Replicas>,
     /// All jobs that are not forgotten.
@@ -147,6 +151,7 @@ impl Default for State {
             revision: Revision::default(),
             time: TimeMs::default(),
             leadership: Leadership::default(),
+            refounding: None,
             replicas: Arc::default(),
             jobs: OrdMap::new(),
             hosts: OrdMap::new(),

@@ -98,6 +98,11 @@ impl Pools {
         }
     }
 
+    /// Pools that have hosts.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.sums.keys().map(AsRef::as_ref)
+    }
+
     /// Hosts that run this release of the driver.
     #[must_use]
     pub fn hosts_with_driver(&self, driver: &str) -> u32 {

@@ -9,8 +9,8 @@ use crate::health::book::{Book, Part};
 use crate::ids::{HostId, RequestId, Revision};
 use crate::quota::Defragment;
 use crate::state::{
-    EventLog, HealthRules, Host, Index, Job, Leadership, Ledger, Queue, Reliability, Replicas,
-    RequestLog, State, StoredAnswer,
+    EventLog, HealthRules, Host, Index, Job, Leadership, Ledger, Queue, Refounding, Reliability,
+    Replicas, RequestLog, State, StoredAnswer,
 };
 use crate::time::TimeMs;
 use crate::topology::Topology;
@@ -24,6 +24,8 @@ pub struct StateParts {
     pub time: TimeMs,
     /// Who leads.
     pub leadership: Leadership,
+    /// That the state was carried over from another group of replicas.
+    pub refounding: Option<Refounding>,
     /// Which replicas there are, and have been.
     pub replicas: Arc<Replicas>,
     /// All jobs, in any order.
@@ -111,6 +113,7 @@ impl State {
             revision: parts.revision,
             time: parts.time,
             leadership: parts.leadership,
+            refounding: parts.refounding,
             replicas: parts.replicas,
             host_names: hosts
                 .iter()
@@ -147,7 +150,7 @@ impl State {
             events: parts.events,
             index: Index::default(),
         };
-        state.health.set_patience(state.health_rules.set.patience);
+        state.health.obey(&state.health_rules.set);
         state.take_over_blocks();
         state.index = Index::rebuild(&state);
         state.topology = Arc::clone(state.index.tree.topology());

@@ -14,7 +14,7 @@ use muster_core::health::evaluate::{XidSeen, Xids};
 use muster_core::health::guard_rails::{Group, GroupKind, Incidents, PoolView, Proposal, Rails};
 use muster_core::health::lemons::HostRecord;
 use muster_core::health::outbox::HeardUpTo;
-use muster_core::health::rules::{Codes, DeviceAction};
+use muster_core::health::rules::{DeviceAction, RuleSet};
 use muster_core::health::{Charge, Component, Finding, Hold, Scope, Severity, Weight};
 use muster_core::ids::{AttemptEpoch, HostId, Revision, UnitIndex};
 use muster_core::state::{HealthRules, State, StateParts};
@@ -191,7 +191,7 @@ fn pieces() -> Vec<Part> {
     assert!(heard.is_new(3, 9));
     let mut xids = Xids::default();
     xids.see(
-        &Codes::shipped().unwrap(),
+        &RuleSet::shipped().unwrap(),
         &XidSeen {
             gpu: gpu(1),
             code: 13,

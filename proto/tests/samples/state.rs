@@ -38,6 +38,7 @@ pub(crate) fn parts() -> StateParts {
             epoch: LeadershipEpoch(3),
             since: TimeMs(100),
         },
+        refounding: None,
         replicas: Arc::default(),
         jobs: vec![running_job(), array_job()],
         hosts: vec![host(HostId(1), 0), host(HostId(2), 2)],

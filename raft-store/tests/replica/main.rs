@@ -8,6 +8,7 @@ mod group;
 mod membership;
 mod observer;
 mod partitions;
+mod refounding;
 mod refusals;
 mod remains;
 mod support;

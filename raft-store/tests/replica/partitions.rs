@@ -231,6 +231,10 @@ impl StateMachine for Drifting {
         0
     }
 
+    fn refound(&mut self, former: &[(Peer, bool)]) {
+        self.0.refound(former);
+    }
+
     fn write_snapshot(&self, sink: &mut dyn Write) -> std::io::Result<()> {
         self.0.write_snapshot(sink)
     }

@@ -180,6 +180,7 @@ fn parts(state: &State) -> StateParts {
         revision: state.revision,
         time: state.time,
         leadership: state.leadership,
+        refounding: state.refounding,
         replicas: state.replicas.clone(),
         jobs: state
             .jobs

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use muster_core::apply::Applied;
-use muster_core::command::{Command, HostRegistration};
+use muster_core::command::{Command, HealthCommand, HostRegistration};
+use muster_core::health::Severity;
 use muster_core::ids::LeadershipEpoch;
 use muster_core::plan::Plan;
+use muster_core::time::TimeMs;
 use muster_raft_store::{Handle, ProposeError};
 
 use crate::leader::session::SessionId;
@@ -31,6 +33,8 @@ pub(super) struct Waiters {
     pub(super) registrations: Vec<(usize, SessionId)>,
     /// Positions of the outcomes of the plan's steps.
     pub(super) steps: std::ops::Range<usize>,
+    /// What workers found degraded or broken, and when they did.
+    pub(super) found: Vec<(Severity, TimeMs)>,
 }
 
 impl CommandBatch {
@@ -70,7 +74,14 @@ impl CommandBatch {
         let mut proposals = Vec::new();
         let mut current = Vec::new();
         let mut tasks = 0;
+        let mut found = Vec::new();
         for command in self.commands {
+            if let Command::Health(HealthCommand::Report { findings, .. }) = &command {
+                let bad = findings
+                    .iter()
+                    .filter(|it| it.severity >= Severity::Degraded);
+                found.extend(bad.map(|it| (it.severity, it.at)));
+            }
             let weight = match &command {
                 Command::Place(placement) => placement.tasks.len(),
                 Command::Claim(claiming) => claiming.tasks.len() + claiming.victims.len(),
@@ -93,6 +104,7 @@ impl CommandBatch {
             Waiters {
                 registrations: self.registrations,
                 steps: self.steps,
+                found,
             },
         )
     }
@@ -120,6 +132,37 @@ pub(super) async fn propose_all(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use muster_core::health::{Component, Finding};
+    use muster_core::ids::HostId;
+
+    #[test]
+    fn when_a_fault_was_found_is_known_until_it_is_committed() {
+        let finding = |severity, at| Finding {
+            sequence: at,
+            rule: "ecc_unc_volatile".to_owned(),
+            component: Component::Host(HostId(1)),
+            severity,
+            metric: String::new(),
+            measured: 1,
+            code: None,
+            cluster: None,
+            evidence: String::new(),
+            at: TimeMs(at),
+        };
+        let mut batch = CommandBatch::default();
+        batch.extend(vec![Command::Health(HealthCommand::Report {
+            leader: LeadershipEpoch(1),
+            host: HostId(1),
+            incarnation: 1,
+            findings: vec![
+                finding(Severity::Warn, 3),
+                finding(Severity::Fatal, 5),
+                finding(Severity::Healthy, 7),
+            ],
+        })]);
+        let (_, waiters) = batch.into_proposals();
+        assert_eq!(waiters.found, [(Severity::Fatal, TimeMs(5))]);
+    }
 
     #[test]
     fn a_large_batch_is_split_in_order() {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::command::{GpuHealth, HostHealth, StopReason};
+use muster_core::command::{BlockTarget, GpuHealth, HostHealth, StopReason};
 use muster_core::event::{EventKind, HealthNote};
 use muster_core::health::attribution::{Class, Step};
-use muster_core::health::{Charge, ComponentKind};
+use muster_core::health::{Charge, Component, ComponentKind};
 use muster_core::ids::{HostId, JobId, Revision, UnitIndex};
 use muster_core::state::State;
 
@@ -40,6 +40,8 @@ pub(super) struct Changes {
     pub(super) blamed: Vec<(Class, Charge, Step)>,
     /// What rules took out of placement: the kind of component, and the rule.
     pub(super) blocked: Vec<(ComponentKind, String)>,
+    /// What came back into placement, and whether by a person, or from a person's block.
+    pub(super) unblocked: Vec<(Component, bool)>,
     /// What people were told about health.
     pub(super) noted: Vec<HealthNote>,
 }
@@ -93,6 +95,7 @@ impl Changes {
                 self.plan = true;
                 self.hosts.insert(*host);
             }
+            EventKind::Unblocked { target, .. } => self.add_unblocked(state, target),
             EventKind::JobSuspended { job, .. } => self.add_job(state, *job),
             EventKind::JobResumed { job, .. } => {
                 self.plan = true;
@@ -101,7 +104,6 @@ impl Changes {
             EventKind::JobSubmitted { .. }
             | EventKind::JobFinished { .. }
             | EventKind::UnitRequeued { .. }
-            | EventKind::Unblocked { .. }
             | EventKind::BlockPlanned { .. }
             | EventKind::QueueSet { .. }
             | EventKind::QueuesConfigured { .. }
@@ -196,9 +198,29 @@ impl Changes {
                 if from.accepts_work() && !to.accepts_work() && !rule.is_empty() {
                     self.blocked.push((component.kind(), rule.clone()));
                 }
+                if !from.accepts_work() && to.accepts_work() {
+                    self.unblocked.push((component.clone(), false));
+                }
             }
             EventKind::HealthNoted { note, .. } => self.noted.push(*note),
             _ => {}
+        }
+    }
+
+    /// A person gave something back, or a person's block is over. What a rule had taken out has been told already.
+    fn add_unblocked(&mut self, state: &State, target: &BlockTarget) {
+        self.plan = true;
+        let component = match target {
+            BlockTarget::Gpu(gpu) => Some(Component::Gpu(*gpu)),
+            BlockTarget::Host(name) => {
+                let id = state.host_names.get(name.as_str());
+                id.map(|id| Component::Host(*id))
+            }
+        };
+        let Some(component) = component else { return };
+        match self.unblocked.last_mut() {
+            Some((last, by_admin)) if *last == component => *by_admin = true,
+            _ => self.unblocked.push((component, true)),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
 use muster_core::command::HostHealth;
+use muster_core::health::Severity;
 use muster_core::ids::LeadershipEpoch;
 use muster_core::plan::{Plan, Reason};
 
@@ -74,6 +75,11 @@ fn health_changed(changes: &Changes) {
     for (kind, rule) in &changes.blocked {
         counter!(names::BLOCKS_TOTAL, "kind" => kind.word(), "rule" => rule.clone()).increment(1);
     }
+    for (component, by_admin) in &changes.unblocked {
+        let source = if *by_admin { "admin" } else { "auto" };
+        let labels = [("kind", component.kind().word()), ("source", source)];
+        counter!(names::UNBLOCKS_TOTAL, &labels).increment(1);
+    }
     for note in &changes.noted {
         counter!(names::HEALTH_NOTES_TOTAL, "note" => note.word()).increment(1);
     }
@@ -107,6 +113,12 @@ pub(super) fn proposed(commands: usize) {
 
 pub(super) fn concluded(took: Duration) {
     histogram!(names::PROPOSE_SECONDS).record(took);
+}
+
+/// So many milliseconds after a worker had found it, a finding was committed.
+pub(super) fn detected(severity: Severity, took_ms: u64) {
+    let took = Duration::from_millis(took_ms);
+    histogram!(names::DETECTION_SECONDS, "severity" => severity.word()).record(took);
 }
 
 pub(super) fn rejected() {

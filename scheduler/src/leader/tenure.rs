@@ -329,7 +329,12 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         if let Some(status) = &beat.status {
             self.parts.directory.told(host, status);
         }
+        let may_acknowledge = works_on_this_group(state, &beat);
         let reaction = self.reactor.step(state, Input::Beat { host, beat }, now);
+        if !may_acknowledge {
+            self.react(reaction, batch);
+            return;
+        }
         self.rounds.heard(
             host,
             WaitingBeat {
@@ -407,7 +412,13 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         let in_flight = self.in_flight.take()?;
         telemetry::concluded(in_flight.since.elapsed());
         match result {
-            Ok(outcomes) => self.hand_out(&in_flight.waiters, &outcomes),
+            Ok(outcomes) => {
+                let now = self.now();
+                for (severity, at) in &in_flight.waiters.found {
+                    telemetry::detected(*severity, now.since(*at));
+                }
+                self.hand_out(&in_flight.waiters, &outcomes)
+            }
             Err(
                 error @ (ProposeError::NotLeader { .. }
                 | ProposeError::Unknown
@@ -447,4 +458,12 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         }
         (!is_stale).then_some(())
     }
+}
+
+/// Whether a worker's leases may be prolonged. In a group that carries on the state of another one, a worker may run what
+/// nobody here knows of: it is not acknowledged before it works on a desired state of this group, and with that has stopped
+/// all of it.
+fn works_on_this_group(state: &State, beat: &Beat) -> bool {
+    let floor = state.refounding.map(|refounding| refounding.floor);
+    floor.is_none_or(|floor| beat.desired_revision >= floor)
 }

@@ -2,11 +2,14 @@
 //!
 //! Never labelled by job: per-job series would grow without bound.
 
+mod lists;
 pub(crate) mod names;
 mod sample;
 
-use metrics::{gauge, histogram};
+use metrics::{counter, gauge, histogram};
+use muster_core::health::ComponentKind;
 
+pub(crate) use self::lists::lists;
 pub(crate) use sample::{Census, sample};
 
 /// Says what each metric is, and begins those whose first value may be long in coming: a series that is not there yet looks like one
@@ -15,6 +18,21 @@ pub(crate) fn describe() {
     names::describe();
     gauge!(names::WATCHES).set(0.0);
     drop(histogram!(names::GANG_START_SECONDS));
+    for severity in ["degraded", "fatal"] {
+        drop(histogram!(names::DETECTION_SECONDS, "severity" => severity));
+    }
+    for kind in [ComponentKind::Gpu, ComponentKind::Host] {
+        for source in ["auto", "admin"] {
+            let labels = [("kind", kind.word()), ("source", source)];
+            counter!(names::UNBLOCKS_TOTAL, &labels).increment(0);
+        }
+    }
+    counter!(names::AUDIT_FAILURES_TOTAL).absolute(0);
+    gauge!(names::BACKUP_INTERVAL_SECONDS).set(0.0);
+    gauge!(names::BACKUP_LAST_TIMESTAMP_SECONDS).set(0.0);
+    for outcome in ["done", "failed"] {
+        counter!(names::BACKUPS_TOTAL, "outcome" => outcome).absolute(0);
+    }
     for conclusion in ["suspect", "lost"] {
         for cause in ["silence", "one_way"] {
             drop(histogram!(names::SILENCE_SECONDS, "conclusion" => conclusion, "cause" => cause));

@@ -14,6 +14,16 @@ macro_rules! metrics {
     };
 }
 
+/// Blocked GPUs one by one: see `lists`.
+pub(crate) const GPU_BLOCKED: &str = "muster_scheduler_gpu_blocked";
+/// What it says.
+pub(crate) const GPU_BLOCKED_HELP: &str = "1 for each GPU that is out of placement, by its UUID, its host, the rule that put the block, and source (auto, admin).";
+/// Pools and their breakers: see `lists`.
+pub(crate) const BREAKERS_TRIPPED: &str = "muster_scheduler_breakers_tripped";
+/// What it says.
+pub(crate) const BREAKERS_TRIPPED_HELP: &str =
+    "1 for each pool whose breaker keeps rules from blocking more, 0 for the others.";
+
 metrics! {
     describe_gauge IS_LEADER = "muster_scheduler_is_leader": "1 while this replica leads.";
     describe_gauge LEADERSHIP_EPOCH = "muster_scheduler_leadership_epoch":
@@ -62,8 +72,12 @@ metrics! {
         "Strikes of the last 30 days that still count, by kind of component.";
     describe_gauge HOLDS = "muster_scheduler_holds":
         "What rules keep off components that are degraded, by what (gangs, everything).";
-    describe_gauge BREAKERS_TRIPPED = "muster_scheduler_breakers_tripped":
-        "Pools whose breaker keeps rules from blocking more.";
+    describe_counter UNBLOCKS_TOTAL = "muster_scheduler_unblocks_total":
+        "Components that came back into placement while this replica led, by kind (gpu, host, nic) and source: admin where a person gave them back or a person's block ended, else auto.";
+    describe_histogram DETECTION_SECONDS = "muster_scheduler_detection_seconds":
+        "From when a worker found a component degraded or broken until that was committed, by severity and the clocks of both hosts.";
+    describe_gauge GPUS_BLOCKED = "muster_scheduler_gpus_blocked":
+        "GPUs that are out of placement by a block of their own or of their host, held ones too, by who put it (source: auto, admin).";
     describe_counter BEATS_TOTAL = "muster_scheduler_beats_total":
         "Beats of workers that this leader received.";
     describe_histogram SILENCE_SECONDS = "muster_scheduler_silence_seconds":
@@ -99,6 +113,16 @@ metrics! {
         "What this leader tells workers to wait between two beats; a worker with a short lease on its host is told less.";
     describe_histogram SUBMIT_SECONDS = "muster_scheduler_submit_seconds":
         "Time of a submission, from receipt to answer.";
+    describe_counter AUDIT_FAILURES_TOTAL = "muster_scheduler_audit_failures_total":
+        "Writes of this replica's audit log that failed; what they held is not in it.";
+    describe_gauge BACKUP_INTERVAL_SECONDS = "muster_scheduler_backup_interval_seconds":
+        "Time between two backups of the settings; 0 if none are taken.";
+    describe_gauge BACKUP_LAST_TIMESTAMP_SECONDS = "muster_scheduler_backup_last_timestamp_seconds":
+        "When this replica, as leader, last saw a good backup, since the Unix epoch; 0 if it never did.";
+    describe_counter BACKUPS_TOTAL = "muster_scheduler_backups_total":
+        "Backups that this replica took as leader, by outcome (done, failed).";
+    describe_histogram BACKUP_SECONDS = "muster_scheduler_backup_seconds":
+        "Time of a backup: taken, written, synced and read back.";
     describe_counter REQUESTS_TOTAL = "muster_scheduler_requests_total":
         "Unary requests by method and gRPC code.";
     describe_histogram REQUEST_SECONDS = "muster_scheduler_request_seconds":

@@ -11,6 +11,7 @@ use muster_core::lifecycle::JobPhase;
 use muster_core::quota::Guarantee;
 use muster_core::state::{Gpu, Host, Queue, State};
 
+use crate::metrics::lists::source;
 use crate::metrics::names;
 
 /// Milliseconds of a second.
@@ -27,6 +28,8 @@ pub(crate) struct Census {
     pub(crate) hosts_blocked: u64,
     /// Hosts for which a block is planned.
     pub(crate) hosts_planned: u64,
+    /// GPUs that are blocked, or whose host is: by a rule, by a person.
+    pub(crate) gpus_blocked: [u64; 2],
     /// GPUs in the order of [`GPU_STATES`].
     pub(crate) gpus: [u64; 5],
 }
@@ -49,6 +52,9 @@ const HOST_HEALTHS: [(HostHealth, &str); 3] = [
 /// free.
 pub(crate) const GPU_STATES: [&str; 5] = ["held", "unreachable", "faulted", "blocked", "free"];
 
+/// Who puts blocks.
+const SOURCES: [&str; 2] = ["auto", "admin"];
+
 impl Census {
     /// Counts.
     pub(crate) fn of(state: &State) -> Self {
@@ -69,6 +75,11 @@ impl Census {
             census.hosts_planned += u64::from(host.planned.is_some());
             for gpu in &host.gpus {
                 census.gpus[state_of(host, gpu)] += 1;
+                let block = gpu.block.as_ref().or(host.block.as_ref());
+                if let Some((name, _)) = block.map(source) {
+                    let position = SOURCES.iter().position(|it| *it == name);
+                    census.gpus_blocked[position.unwrap_or_default()] += 1;
+                }
             }
         }
         census
@@ -186,7 +197,6 @@ fn health(state: &State) {
         let count = holds.get(what).copied().unwrap_or_default();
         gauge!(names::HOLDS, "what" => what.word()).set(f64::from(count));
     }
-    gauge!(names::BREAKERS_TRIPPED).set(state.health.rails().tripped().count() as f64);
 }
 
 /// Sets the gauges that show the state.
@@ -228,6 +238,9 @@ pub(crate) fn sample(state: &State) {
     gauge!(names::HOST_FAILURE_SECONDS)
         .set((state.reliability.mean_time_ms(1) / MS_PER_SECOND) as f64);
     health(state);
+    for (source, count) in SOURCES.iter().zip(census.gpus_blocked) {
+        gauge!(names::GPUS_BLOCKED, "source" => *source).set(count as f64);
+    }
     gauge!(names::HOSTS_BLOCKED).set(census.hosts_blocked as f64);
     gauge!(names::HOSTS_PLANNED).set(census.hosts_planned as f64);
     gauge!(names::REVISION).set(state.revision.get() as f64);

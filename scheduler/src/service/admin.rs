@@ -7,6 +7,9 @@ use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
 use tonic::{Request, Response, Status};
 
+use crate::audit_log::Record;
+use crate::service::audit::{self, Records};
+use crate::service::backup::{self, Saved, require_admin};
 use crate::service::context::Context;
 use crate::service::deadline;
 use crate::service::jobs::mismatched;
@@ -23,7 +26,8 @@ macro_rules! write {
         let _place = $self.0.admit()?;
         let limit_ms = $self.0.request_ms_default();
         let deadline = deadline::of($request.metadata(), limit_ms);
-        match write(&$self.0, Kind::$kind($request.into_inner()), deadline).await? {
+        let caller = (deadline, $request.remote_addr());
+        match write(&$self.0, Kind::$kind($request.into_inner()), caller).await? {
             Outcome::$kind(response) => Ok(Response::new(response)),
             _ => Err(mismatched()),
         }
@@ -107,19 +111,65 @@ impl AdminService for Admin {
 
     async fn trigger_snapshot(
         &self,
-        _request: Request<v1::TriggerSnapshotRequest>,
+        request: Request<v1::TriggerSnapshotRequest>,
     ) -> Result<Response<v1::TriggerSnapshotResponse>, Status> {
         let _place = self.0.admit()?;
         let revision = self.0.handle.with_state(|state| state.revision);
+        let triggered = self.0.handle.trigger_snapshot().await;
+        let triggered = triggered.map_err(|error| membership_status(&error));
+        let record = Record::told(
+            "TriggerSnapshot",
+            ("", String::new()),
+            request.remote_addr(),
+        );
         self.0
-            .handle
-            .trigger_snapshot()
-            .await
-            .map_err(|error| membership_status(&error))?;
+            .note(record.answered_with(triggered.as_ref().err()))
+            .await;
+        triggered?;
         Ok(Response::new(v1::TriggerSnapshotResponse {
             replica_id: self.0.config.replica_id.get(),
             revision: revision.get(),
         }))
+    }
+
+    type SaveSnapshotStream = Saved;
+
+    async fn save_snapshot(
+        &self,
+        request: Request<v1::SaveSnapshotRequest>,
+    ) -> Result<Response<Self::SaveSnapshotStream>, Status> {
+        let places = [self.0.admit()?, self.0.admit_export()?];
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
+        let from = request.remote_addr();
+        let author = request.into_inner().author;
+        let allowed = require_admin(
+            &self.0,
+            &author,
+            "save the cluster's state, which holds everybody's secrets",
+        );
+        let record = Record::told(
+            "SaveSnapshot",
+            (&author, "the whole state".to_owned()),
+            from,
+        );
+        self.0
+            .note(record.answered_with(allowed.as_ref().err()))
+            .await;
+        allowed?;
+        read::state(&self.0, v1::Consistency::Linearizable.into(), deadline).await?;
+        Ok(Response::new(backup::stream(&self.0, places)))
+    }
+
+    type ReadAuditLogStream = Records;
+
+    async fn read_audit_log(
+        &self,
+        request: Request<v1::ReadAuditLogRequest>,
+    ) -> Result<Response<Self::ReadAuditLogStream>, Status> {
+        let place = self.0.admit_export()?;
+        let request = request.into_inner();
+        require_admin(&self.0, &request.author, "read the audit log")?;
+        Ok(Response::new(audit::stream(&self.0, request, place).await))
     }
 
     async fn inject_fault(

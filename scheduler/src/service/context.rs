@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
+use crate::audit_log::{AuditLog, Record};
 use crate::config::SchedulerConfig;
 use crate::leader::{LeaderInput, SharedShadows, SystemClock, WorkerDirectory};
 use crate::service::exec::{EXEC_SESSIONS_MAX, Pairings};
@@ -38,6 +39,7 @@ pub(crate) struct ContextParts {
     pub(crate) leader_inputs: mpsc::Sender<LeaderInput>,
     pub(crate) peers: Arc<PeerPool>,
     pub(crate) forwarder: Forwarder,
+    pub(crate) audit: AuditLog,
     /// Ends every stream.
     pub(crate) stop: CancellationToken,
 }
@@ -121,6 +123,16 @@ impl Context {
     /// Workers' streams that users of commands wait for.
     pub(crate) fn pairings(&self) -> &Pairings {
         &self.0.pairings
+    }
+
+    /// Writes a call into the audit log.
+    pub(crate) async fn note(&self, record: Record) {
+        let record = Record {
+            time_ms: self.handle.now_ms(),
+            replica: self.config.replica_id.get(),
+            ..record
+        };
+        self.audit.note(record).await;
     }
 
     /// Waits until no request is in work.

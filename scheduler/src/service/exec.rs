@@ -5,6 +5,7 @@
 //! streams is bounded, and whoever does not read holds up nobody but the command.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,6 +26,7 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
+use crate::audit_log::Record;
 use crate::leader::ToWorker;
 use crate::metrics::names;
 use crate::service::context::Context;
@@ -80,14 +82,22 @@ impl Pairings {
 pub(crate) async fn start(
     context: &Context,
     mut messages: Streaming<v1::ExecRequest>,
+    from: Option<SocketAddr>,
 ) -> Result<Answers, Status> {
     let open = opening(&mut messages).await?;
+    // What is run may hold secrets: who enters which task is what counts.
+    let subject = format!("job {}, task {}", open.job_id, open.task);
+    let record = Record::told("Exec", (&open.author, subject), from);
     let leadership = context.handle.leadership().borrow().clone();
-    match leadership.leader {
+    let begun = match leadership.leader {
         _ if leadership.is_self => run_here(context, open, messages),
         Some(leader) => through(context, &leader.address, open, messages).await,
         None => Err(status::not_leader(None)),
-    }
+    };
+    context
+        .note(record.answered_with(begun.as_ref().err()))
+        .await;
+    begun
 }
 
 /// A command that another replica hands on; NOT_LEADER if this one does not lead.

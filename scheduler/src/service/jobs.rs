@@ -1,6 +1,7 @@
 //! `JobService`.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::pin::Pin;
 
 use futures::Stream;
@@ -41,7 +42,8 @@ impl JobService for Jobs {
         &self,
         request: Request<Streaming<v1::ExecRequest>>,
     ) -> Result<Response<Self::ExecStream>, Status> {
-        let answers = exec::start(&self.0, request.into_inner()).await?;
+        let from = request.remote_addr();
+        let answers = exec::start(&self.0, request.into_inner(), from).await?;
         Ok(Response::new(answers))
     }
 
@@ -51,8 +53,8 @@ impl JobService for Jobs {
     ) -> Result<Response<v1::SubmitJobResponse>, Status> {
         let began = Instant::now();
         let _place = self.0.admit()?;
-        let deadline = self.deadline(&request);
-        let outcome = write(&self.0, Kind::SubmitJob(request.into_inner()), deadline).await?;
+        let caller = self.caller(&request);
+        let outcome = write(&self.0, Kind::SubmitJob(request.into_inner()), caller).await?;
         histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
         match outcome {
             Outcome::SubmitJob(response) => Ok(Response::new(response)),
@@ -89,8 +91,8 @@ impl JobService for Jobs {
         request: Request<v1::CancelJobRequest>,
     ) -> Result<Response<v1::CancelJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let deadline = self.deadline(&request);
-        match write(&self.0, Kind::CancelJob(request.into_inner()), deadline).await? {
+        let caller = self.caller(&request);
+        match write(&self.0, Kind::CancelJob(request.into_inner()), caller).await? {
             Outcome::CancelJob(response) => Ok(Response::new(response)),
             _ => Err(mismatched()),
         }
@@ -101,8 +103,8 @@ impl JobService for Jobs {
         request: Request<v1::SuspendJobRequest>,
     ) -> Result<Response<v1::SuspendJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let deadline = self.deadline(&request);
-        match write(&self.0, Kind::SuspendJob(request.into_inner()), deadline).await? {
+        let caller = self.caller(&request);
+        match write(&self.0, Kind::SuspendJob(request.into_inner()), caller).await? {
             Outcome::SuspendJob(response) => Ok(Response::new(response)),
             _ => Err(mismatched()),
         }
@@ -113,8 +115,8 @@ impl JobService for Jobs {
         request: Request<v1::ResumeJobRequest>,
     ) -> Result<Response<v1::ResumeJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let deadline = self.deadline(&request);
-        match write(&self.0, Kind::ResumeJob(request.into_inner()), deadline).await? {
+        let caller = self.caller(&request);
+        match write(&self.0, Kind::ResumeJob(request.into_inner()), caller).await? {
             Outcome::ResumeJob(response) => Ok(Response::new(response)),
             _ => Err(mismatched()),
         }
@@ -144,9 +146,9 @@ impl JobService for Jobs {
     ) -> Result<Response<v1::SubmitPipelineResponse>, Status> {
         let began = Instant::now();
         let _place = self.0.admit()?;
-        let deadline = self.deadline(&request);
+        let caller = self.caller(&request);
         let submit = Kind::SubmitPipeline(request.into_inner());
-        let outcome = write(&self.0, submit, deadline).await?;
+        let outcome = write(&self.0, submit, caller).await?;
         histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
         match outcome {
             Outcome::SubmitPipeline(response) => Ok(Response::new(response)),
@@ -198,6 +200,11 @@ impl JobService for Jobs {
 }
 
 impl Jobs {
+    /// Until when a caller waits, and where it is.
+    fn caller<T>(&self, request: &Request<T>) -> (Instant, Option<SocketAddr>) {
+        (self.deadline(request), request.remote_addr())
+    }
+
     fn deadline<T>(&self, request: &Request<T>) -> Instant {
         deadline::of(request.metadata(), self.0.request_ms_default())
     }

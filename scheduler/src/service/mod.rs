@@ -6,6 +6,8 @@
 mod addressee;
 mod admin;
 mod another_leader;
+mod audit;
+pub(crate) mod backup;
 mod cluster;
 mod configuration;
 mod context;

@@ -1,5 +1,6 @@
 //! A client's write, from any replica to the leader, with the retries that `request_id` makes safe.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use metrics::{counter, histogram};
@@ -10,6 +11,7 @@ use muster_raft_store::ProposeError;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Status};
 
+use crate::audit_log::Record;
 use crate::metrics::names;
 use crate::service::addressee::is_undone;
 use crate::service::context::Context;
@@ -23,14 +25,16 @@ const OVERLOADED: &str = "OVERLOADED";
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Carries out a write: here if this replica leads, at the leader otherwise; waits for a leader and
-/// tries again until the deadline.
+/// tries again until the deadline. What it was and what it was answered is noted in the audit log; `from` is where the caller is.
 pub(crate) async fn write(
     context: &Context,
     write: Kind,
-    deadline: Instant,
+    (deadline, from): (Instant, Option<SocketAddr>),
 ) -> Result<Outcome, Status> {
     let (name, began) = (name(&write), Instant::now());
+    let record = Record::of(name, &write, from);
     let result = attempts(context, write, deadline).await;
+    context.note(record.answered(&result)).await;
     let code = result
         .as_ref()
         .map_or_else(|status| status.code(), |_| Code::Ok);

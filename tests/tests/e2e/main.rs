@@ -3,6 +3,7 @@
 
 mod agents;
 mod arrays;
+mod backup;
 mod bad_input;
 mod chaos;
 mod chaos_target;

@@ -24,11 +24,16 @@ const VARIABLES: [(&str, &str); 2] = [("$__rate_interval", "2m"), ("$queue", ".*
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Series that this load does not bring about, and why.
-const ABSENT: [(&str, When, &str); 5] = [
+const ABSENT: [(&str, When, &str); 6] = [
     (
         "muster_scheduler_blocks_total",
         When::Always,
         "no rule takes out a simulated GPU that nothing happens to",
+    ),
+    (
+        "muster_scheduler_gpu_blocked",
+        When::Always,
+        "nobody blocks a GPU, and a series of one ends with its block",
     ),
     (
         "muster_worker_xid_events_total",

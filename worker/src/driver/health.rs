@@ -7,7 +7,9 @@ use muster_core::beat::Beat;
 use muster_core::command::GpuHealth;
 use muster_core::health::Component;
 use muster_core::ids::{GpuUuid, HostId, Revision};
+use muster_core::time::MonotonicMs;
 
+use super::own_signs::OwnSigns;
 use crate::gpu::{InjectError, XidSeen};
 use crate::health::{HealthDesk, Injected, Sample, Seen};
 use crate::limits::XIDS_WAITING_MAX;
@@ -22,6 +24,7 @@ pub(crate) struct Health {
     xids: VecDeque<XidSeen>,
     heard: Told<u64>,
     rules: Told<Revision>,
+    own_signs: OwnSigns,
 }
 
 /// The newest of something, and whether it was told.
@@ -55,6 +58,7 @@ impl Health {
                 newest: Revision::default(),
                 is_told: true,
             },
+            own_signs: OwnSigns::default(),
         }
     }
 
@@ -86,6 +90,19 @@ impl Health {
             self.xids.pop_front();
         }
         self.xids.push_back((gpu, code));
+        self.tell_again();
+    }
+
+    /// What the agent knows of the host by its own work.
+    pub(super) const fn own_signs(&mut self) -> &mut OwnSigns {
+        &mut self.own_signs
+    }
+
+    /// Lets time pass.
+    pub(super) fn tick(&mut self, now: MonotonicMs) {
+        for sample in self.own_signs.tick(now) {
+            self.read(Some(sample));
+        }
         self.tell_again();
     }
 

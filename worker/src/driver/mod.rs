@@ -8,6 +8,7 @@ mod clock_offset;
 mod executor;
 mod health;
 mod output;
+mod own_signs;
 mod timed_output;
 
 use std::collections::BTreeSet;
@@ -256,6 +257,7 @@ impl Driver {
             SupervisorReport::Stuck { detail, .. } => {
                 tracing::error!(%id, detail, "a task cannot be killed: its GPUs stay held until it is gone");
                 metrics::task_stuck();
+                self.health.own_signs().stuck(id);
             }
             SupervisorReport::Exited(exit) => metrics::task_exited(exit),
             SupervisorReport::Vanished { detail } => {
@@ -267,6 +269,12 @@ impl Driver {
             SupervisorReport::Exited(exit) => SupervisorReport::Exited(self.last_seen(id, exit)),
             other => other,
         };
+        if matches!(
+            report,
+            SupervisorReport::Exited(_) | SupervisorReport::Vanished { .. }
+        ) {
+            self.health.own_signs().gone(&id);
+        }
         let RunId { key, epoch } = id;
         self.step(Input::Supervisor { key, epoch, report }).await
     }
@@ -291,7 +299,7 @@ impl Driver {
         let now = self.clock.now();
         self.systemd.iter().for_each(Systemd::lives);
         self.step(Input::Tick).await?;
-        self.health.tell_again();
+        self.health.tick(now);
         for change in self.gpus.check_silence() {
             self.gpu_shows(change).await?;
         }

@@ -23,7 +23,7 @@ use nvml_wrapper::{Device, Nvml};
 use super::GpuError;
 use super::nvml_gauges;
 use super::sensors::{GpuReadings, GpuSensors};
-use crate::health::rates::{Rate, permille};
+use crate::health::rates::{Growing, Rate, permille};
 use crate::health::{POWER_BRAKE_RULE, RECOVERY_RULES};
 
 /// Rows remapped for errors that were corrected; rows remapped for others; whether some wait; whether it failed.
@@ -50,6 +50,7 @@ struct Before {
     link_replays: Rate,
     link_errors: Rate,
     throttled_ns: Rate,
+    double_bit_pages: Growing,
     /// Links that were once active.
     links: Vec<u32>,
 }
@@ -78,7 +79,7 @@ impl GpuSensors for NvmlSensors {
             is_busy: used_percent >= BUSY_PERCENT,
             readings: &mut readings,
         };
-        look.memory_errors();
+        look.memory_errors(before);
         look.remapped_rows();
         look.modes();
         look.temperatures();
@@ -110,7 +111,7 @@ impl Look<'_> {
         field(self.device, id)
     }
 
-    fn memory_errors(&mut self) {
+    fn memory_errors(&mut self, before: &mut Before) {
         let corrected = |location| {
             let kind = (MemoryError::Corrected, EccCounter::Volatile);
             self.device.memory_error_counter(kind.0, kind.1, location)
@@ -130,10 +131,12 @@ impl Look<'_> {
         let double = retired(RetirementCause::DoubleBitEccError);
         if let (Ok(single), Ok(double)) = (single, double) {
             let pending = self.device.are_pages_pending_retired().unwrap_or(false);
+            let growing = before.double_bit_pages.read(self.now, double);
             let metrics = [
                 ("pending", i64::from(pending)),
                 ("pages", count(single + double)),
                 ("double_bit_pages", count(double)),
+                ("growing_double_bit_pages", growing),
             ];
             self.sample("retired_pages", &metrics);
         }

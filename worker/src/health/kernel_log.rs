@@ -77,7 +77,7 @@ impl KernelLog {
     }
 
     /// Each read of the kernel's device gives one record.
-    fn records(&mut self, mut file: File) -> io::Result<()> {
+    fn records(&mut self, mut file: impl Read) -> io::Result<()> {
         let mut buffer = vec![0; KERNEL_LOG_RECORD_BYTES_MAX];
         while !self.seen.is_closed() {
             match file.read(&mut buffer) {
@@ -190,6 +190,55 @@ mod tests {
         drop(seen);
         thread.join().unwrap();
         (found, gap, last)
+    }
+
+    /// The kernel's device, as far as one reads it: a record or an error at each read, and then nothing new.
+    struct Device(std::collections::VecDeque<Result<String, Errno>>);
+
+    impl Read for Device {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let next = self.0.pop_front().unwrap_or(Err(Errno::AGAIN));
+            let record = next.map_err(io::Error::from)?;
+            buffer[..record.len()].copy_from_slice(record.as_bytes());
+            Ok(record.len())
+        }
+    }
+
+    /// What was overwritten before it was read is a broken pipe to the reader, once, and a gap in the numbers.
+    #[test]
+    fn a_log_that_overran_is_read_on_and_its_gap_is_told() {
+        // The kernel's own time: after whatever was long ago when the test began.
+        let record = |sequence: u64, code: u32| {
+            let at_us = u64::MAX / 2;
+            Ok(format!(
+                "12,{sequence},{at_us},-;NVRM: Xid (PCI:0000:0f:00): {code}, x\n"
+            ))
+        };
+        let reads = [
+            record(1, 79),
+            Err(Errno::INTR),
+            Err(Errno::PIPE),
+            record(9, 48),
+            record(10, 31),
+        ];
+        let (sender, mut seen) = tokio::sync::mpsc::channel(64);
+        let scanner = Scanner::new(Trust::Tests, Cursor::default(), BusMap::default());
+        let mut log = KernelLog::new(Path::new("/dev/kmsg"), "boot", scanner, sender);
+        let thread = std::thread::spawn(move || log.records(Device(reads.into())));
+        let mut told = Vec::new();
+        while told.len() < 4 {
+            told.push(match seen.blocking_recv().unwrap() {
+                Seen::Line {
+                    event: Event::Xid { xid, .. },
+                    ..
+                } => format!("xid {}", xid.code),
+                Seen::Lost(lost) => format!("{lost} lost"),
+                other => unreachable!("{other:?}"),
+            });
+        }
+        assert_eq!(told, ["xid 79", "7 lost", "xid 48", "xid 31"]);
+        drop(seen);
+        thread.join().unwrap().unwrap();
     }
 
     #[test]

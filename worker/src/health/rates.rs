@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use muster_core::health::evaluate::Counter;
-use muster_core::health::{MINUTE_MS, SECOND_MS};
+use muster_core::health::{DAY_MS, MINUTE_MS, SECOND_MS};
 use muster_core::time::MonotonicMs;
 
 use crate::limits::HEALTH_INCREASES_MAX;
@@ -82,6 +82,29 @@ impl Recent {
     }
 }
 
+/// How many of something there are, as long as they become more: more than one within a week (DCGM's pages of double bits). The
+/// week begins with the agent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Growing {
+    rate: Rate,
+    lately: Recent,
+}
+
+impl Growing {
+    /// All of them if they became more, else 0.
+    pub(crate) fn read(&mut self, now: MonotonicMs, total: usize) -> i64 {
+        let total = u64::try_from(total).unwrap_or(u64::MAX);
+        if let Some(growth) = self.rate.grow(now, total) {
+            self.lately.add(now, growth.increase);
+        }
+        if self.lately.within(now, 7 * DAY_MS) > 1 {
+            narrow(i128::from(total))
+        } else {
+            0
+        }
+    }
+}
+
 /// Thousandths that a part is of the whole; all of it where there is nothing.
 pub(crate) fn permille(part: u64, whole: u64) -> i64 {
     if whole == 0 {
@@ -114,6 +137,18 @@ mod tests {
         time.grow(MonotonicMs(0), 0);
         let half = time.grow(MonotonicMs(1_000), 500_000_000).unwrap();
         assert_eq!(half.permille_of_span_ns(), 500);
+    }
+
+    #[test]
+    fn old_pages_count_only_while_more_than_one_a_week_joins_them() {
+        let mut pages = Growing::default();
+        let mut read = |day: u64, total| pages.read(MonotonicMs(day * DAY_MS), total);
+        // However many were there before.
+        assert_eq!(read(0, 20), 0);
+        assert_eq!(read(1, 21), 0);
+        assert_eq!(read(5, 22), 22);
+        assert_eq!(read(8, 22), 22);
+        assert_eq!(read(9, 22), 0);
     }
 
     #[test]

@@ -73,7 +73,7 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
     ("remap_failure", &["failure"], "NVML field 145"),
     (
         "retired_pages",
-        &["pending", "pages", "double_bit_pages"],
+        &["pending", "pages", "growing_double_bit_pages"],
         "NVML retired pages",
     ),
     ("ecc_mode", &["differs"], "NVML modes"),
@@ -222,6 +222,8 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
         "sys/class/infiniband, the setting `expected`",
     ),
     ("clock_sync", &["unsynchronised"], "timedatectl"),
+    ("task_stuck", &["tasks"], "supervisors that kill in vain"),
+    ("agent_watchdog", &["still_s"], "the agent's own clock"),
     (
         "clock_skew",
         &["offset_ms"],

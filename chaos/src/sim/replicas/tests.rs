@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use muster_raft_store::sim::AppliedEntry;
-use muster_raft_store::{DecodeError, ProposeError};
+use muster_raft_store::{DecodeError, Peer, ProposeError};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -55,6 +55,10 @@ impl StateMachine for Numbers {
 
     fn time_ms(&self) -> u64 {
         0
+    }
+
+    fn refound(&mut self, _former: &[(Peer, bool)]) {
+        unreachable!("no group is founded anew here");
     }
 
     fn write_snapshot(&self, sink: &mut dyn std::io::Write) -> std::io::Result<()> {

@@ -315,8 +315,10 @@ fn block_of_hold(held: &Held) -> Option<Block> {
 
 /// A block that nobody put by hand, as placement and people see it.
 fn automatic_block(condition: &Condition) -> Block {
-    let mut accusations = condition.history.iter().rev();
-    let accusation = accusations.find(|change| change.event.is_fault());
+    let mut newest_first = condition.history.iter().rev();
+    // What is only suspected is out of placement while it is checked.
+    let fault = newest_first.find(|change| change.event.is_fault());
+    let accusation = fault.or_else(|| condition.accusation());
     let rule = accusation.map_or("", |change| &change.rule);
     Block {
         reason: format!("{} by rule {rule}", condition.phase),

@@ -97,6 +97,7 @@ impl Step<'_> {
         for finding in own {
             let finding = Finding {
                 at: self.state.time,
+                evidence: evidence_of(finding),
                 ..finding.clone()
             };
             let place = self.place_of(id, &finding.component);
@@ -264,7 +265,7 @@ impl Step<'_> {
             let read = HealthRules::read(step.state.revision, text);
             let rules = read.map_err(|error| invalid("rules", error.to_string()))?;
             let count = rules.set.rules.len();
-            step.state.health.set_patience(rules.set.patience);
+            step.state.health.obey(&rules.set);
             let freed = step.state.health.let_go_by(&rules.set, step.state.time);
             step.state.health_rules = rules;
             // Rules may be surer or less sure than before.
@@ -369,6 +370,15 @@ fn is_its_own(host: &Host, finding: &Finding) -> bool {
         Component::Nic { host: of, name } => *of == host.id && !name.is_empty(),
         Component::Host(of) => *of == host.id,
         Component::Rack(_) => false,
+    }
+}
+
+/// What a finding rests on: its line, or at least what was read.
+fn evidence_of(finding: &Finding) -> String {
+    if finding.evidence.is_empty() {
+        format!("{} is {}", finding.metric, finding.measured)
+    } else {
+        finding.evidence.clone()
     }
 }
 

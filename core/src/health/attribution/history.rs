@@ -6,14 +6,14 @@ use super::ends::{describe, signal};
 use super::{Attribution, Class, Ended, Measure, Step, Suspicion, TaskEnd};
 use crate::command::Exit;
 use crate::evidence::{self, Cause};
-use crate::health::{Charge, Component, DAY_MS};
+use crate::health::rules::HISTORY;
+use crate::health::{Charge, Component};
 use crate::ids::{GpuUuid, HostId, JobId};
 use crate::time::TimeMs;
 
 /// Disjoint sets of hosts on which a job that fails is to blame itself.
 const SETS_MIN: usize = 2;
-/// Jobs and users that must have failed on a GPU before it is blamed.
-const JOBS_MIN: usize = 2;
+/// Users whose jobs must have failed on a GPU before it is blamed; how many jobs, the rule `history` says.
 const USERS_MIN: usize = 2;
 /// Jobs and hosts with the same image before that is blamed.
 const SPREAD_JOBS_MIN: u32 = 3;
@@ -142,9 +142,12 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
     let cause = culprit
         .exit
         .and_then(|exit| evidence::cause(&exit.evidence));
+    let often = ended.rules.often_or_usual(HISTORY);
     culprit.gpus.iter().find_map(|gpu| {
         let past = ended.history.gpus.get(gpu).map_or(&[][..], Vec::as_slice);
-        let recent = past.iter().filter(|it| ended.at.since(it.at) <= DAY_MS);
+        let recent = past
+            .iter()
+            .filter(|it| ended.at.since(it.at) <= often.span_ms);
         let recent: Vec<&Ambiguous> = recent.collect();
         let mut jobs: BTreeSet<JobId> = recent.iter().map(|it| it.job).collect();
         let mut users: BTreeSet<&str> = recent.iter().map(|it| it.user.as_str()).collect();
@@ -152,7 +155,8 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
         users.insert(ended.user);
         let told = || {
             let (jobs, users) = (jobs.len(), users.len());
-            format!("{jobs} jobs of {users} users failed on {gpu} within 24 h")
+            let span = often.span();
+            format!("{jobs} jobs of {users} users failed on {gpu} within {span}")
         };
         let found = |confidence| {
             let found = Attribution::new(Step::Pattern, Class::Gpu, confidence);
@@ -169,7 +173,7 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
             let measures = [Measure::Requeue, Measure::Avoid, Measure::CheckIdle];
             return is_suspect.then(|| found(500).then(&measures));
         }
-        if jobs.len() < JOBS_MIN {
+        if jobs.len() < often.times as usize {
             return None;
         }
         // The users' programs run well where the GPU is another one: otherwise they may share a fault.

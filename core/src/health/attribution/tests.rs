@@ -103,7 +103,10 @@ impl Play {
     }
 
     fn attribute(&self) -> Attribution {
-        let rules = RuleSet::shipped().expect("the shipped rules parse");
+        self.attribute_by(&RuleSet::shipped().expect("the shipped rules parse"))
+    }
+
+    fn attribute_by(&self, rules: &RuleSet) -> Attribution {
         let tasks: Vec<TaskEnd<'_>> = (0..self.exits.len())
             .map(|at| {
                 let TaskShape {
@@ -139,7 +142,7 @@ impl Play {
             meaning: self.meaning,
             at: NOW,
             findings: &self.findings,
-            rules: &rules,
+            rules,
             history: &self.history,
         })
     }
@@ -627,6 +630,29 @@ fn a_gpu_on_which_two_users_fail_is_blocked_for_a_check() {
         with(vec![ambiguous(1, "ann", 3)], true),
         "user 600 user: requeue"
     );
+}
+
+#[test]
+fn how_many_jobs_blame_a_gpu_and_within_how_long_the_rule_says() {
+    let mut play = Play::of(&[code(1, "")]);
+    let past = vec![ambiguous(2, "bob", 3), ambiguous(3, "eve", 9)];
+    play.history.gpus.insert(GpuUuid(10), past);
+    play.history.runs_elsewhere = true;
+    let told = |to: &str| {
+        let rules = RuleSet::edited("history", "2 in 24h", to);
+        let found = play.attribute_by(&rules).blame;
+        (
+            found.class,
+            found.evidence.first().cloned().unwrap_or_default(),
+        )
+    };
+    let gpu = GpuUuid(10);
+    let three = format!("3 jobs of 3 users failed on {gpu} within 24 h");
+    assert_eq!(told("3 in 24h"), (Class::Gpu, three));
+    assert_eq!(told("4 in 24h").0, Class::Unknown);
+    let two = format!("2 jobs of 2 users failed on {gpu} within 4 h");
+    assert_eq!(told("2 in 4h"), (Class::Gpu, two));
+    assert_eq!(told("2 in 2h").0, Class::Unknown);
 }
 
 #[test]

@@ -9,15 +9,10 @@ use super::{BadEnd, Book, Effect, Place};
 use crate::health::attribution::{Attribution, Class, Measure, Suspicion};
 use crate::health::component::{Change, Event};
 use crate::health::lemons::{self, Counts, Fleet, HostRecord};
-use crate::health::rules::{DeviceAction, Mode, RuleSet};
-use crate::health::{Charge, Component, DAY_MS, HOUR_MS, Scope};
+use crate::health::rules::{DeviceAction, HISTORY, LEMON, Mode, RuleSet};
+use crate::health::{Charge, Component, DAY_MS, HOUR_MS, Scope, Severity};
 use crate::ids::HostId;
 use crate::time::TimeMs;
-
-/// The rule by which failures of several jobs and users block a GPU for a check.
-pub(super) const HISTORY: &str = "history";
-/// The rule by which a host that fails more often than others is drained for a check.
-pub(super) const LEMON: &str = "lemon";
 
 /// How many users keep live jobs off a host.
 pub type Excludes = BTreeMap<HostId, u32>;
@@ -48,16 +43,17 @@ impl Book {
             return Vec::new();
         };
         let evidence = blame.evidence.join("; ");
+        let rule = rules.rule(HISTORY);
         let wish = Wish {
             rule: HISTORY,
             component,
             scope: match component {
-                Component::Gpu(_) => Scope::Gpu,
+                Component::Gpu(_) => rule.map_or(Scope::Gpu, |it| it.fatal.block),
                 _ => Scope::Host,
             },
             weight: SOFT,
             kills: false,
-            device: DeviceAction::Check,
+            device: rule.map_or(DeviceAction::Check, |it| it.fatal.device()),
             evidence: &evidence,
             users: Some(users),
             by_hand: false,
@@ -100,21 +96,23 @@ impl Book {
     /// Counts an end on the records of its hosts.
     fn count(&mut self, found: &Attribution, end: &BadEnd) {
         let blame = &found.blame;
-        let is_users = matches!(
-            blame.class,
-            Class::User | Class::Scheduler | Class::Software
-        );
+        // A segmentation fault is the program's, as long as nothing else is known: a host that breaks programs causes them too.
+        let is_others = match blame.class {
+            Class::User => !blame.is_open(),
+            Class::Scheduler | Class::Software => true,
+            Class::Gpu | Class::Host | Class::Nic | Class::Storage | Class::Unknown => false,
+        };
         // What many hosts went through at once is held against none.
         let is_alone = |host: &HostId| self.incidents.of(*host, end.at).is_none();
-        if let ([host], false) = (&end.hosts[..], is_users)
+        if let ([host], false) = (&end.hosts[..], is_others)
             && is_alone(host)
         {
             let is_infra = blame.charge == Charge::Infra;
             self.record(*host).fail(end.at, is_infra);
         }
         if found.takes_back {
-            for host in &end.hosts {
-                self.record(*host).take_back(end.at);
+            for host in self.failed_alone_on(end.job) {
+                self.record(host).take_back(end.at);
             }
         }
         self.suspect_hosts(&found.suspicions, end.at);
@@ -139,7 +137,12 @@ impl Book {
     /// Hosts that stand out by their records, the worst first; the leader proposes to drain them. Users who keep their jobs off
     /// a host say something too, but never alone.
     #[must_use]
-    pub fn lemons(&self, now: TimeMs, excludes: &Excludes) -> Vec<(HostId, lemons::Score)> {
+    pub fn lemons(
+        &self,
+        rules: &RuleSet,
+        now: TimeMs,
+        excludes: &Excludes,
+    ) -> Vec<(HostId, lemons::Score)> {
         let counts: Vec<(HostId, Counts)> = self
             .records
             .iter()
@@ -152,8 +155,9 @@ impl Book {
         let scored = counts
             .iter()
             .map(|(host, counts)| (*host, lemons::score(counts, fleet)));
+        let least = rules.lemon_milli();
         let mut found: Vec<(HostId, lemons::Score)> =
-            scored.filter(|(_, score)| score.is_lemon()).collect();
+            scored.filter(|(_, score)| score.is_lemon(least)).collect();
         found.sort_by_key(|(host, score)| (std::cmp::Reverse(score.milli), *host));
         found
     }
@@ -175,7 +179,7 @@ impl Book {
         (place, excludes): (&Place<'_>, &Excludes),
         now: TimeMs,
     ) -> Vec<Effect> {
-        let lemons = self.lemons(now, excludes);
+        let lemons = self.lemons(rules, now, excludes);
         let Some((_, score)) = lemons.iter().find(|(of, _)| *of == host) else {
             return Vec::new();
         };
@@ -190,17 +194,20 @@ impl Book {
         let evidence = features.join(", ");
         let record = self.records.remove(&host);
         let component = Component::Host(host);
-        if !is_enforced(rules, LEMON) {
+        let by = rules
+            .rule(LEMON)
+            .filter(|it| it.block(Severity::Fatal) != Scope::None);
+        let Some(by) = by else {
             let reason = format!("it fails more often than others: {evidence}");
             return vec![Effect::Alert(component, reason)];
-        }
+        };
         let wish = Wish {
             rule: LEMON,
             component: &component,
-            scope: Scope::HostAtTaskEnd,
+            scope: by.fatal.block,
             weight: SOFT,
             kills: false,
-            device: DeviceAction::Check,
+            device: by.fatal.device(),
             evidence: &evidence,
             users: None,
             by_hand: false,

@@ -3,15 +3,11 @@
 use super::propose::Among;
 use super::{Book, Effect};
 use crate::health::component::{Held, Phase};
-use crate::health::flaps::{SILENCES, WINDOW_MS};
 use crate::health::guard_rails::Group;
-use crate::health::rules::{Mode, RuleSet};
-use crate::health::{Component, Hold, MINUTE_MS};
+use crate::health::rules::{FLAPPING, Mode, RuleSet};
+use crate::health::{Component, MINUTE_MS};
 use crate::ids::HostId;
 use crate::time::TimeMs;
-
-/// The rule by which no gang is placed on a host that comes and goes.
-const FLAPPING: &str = "flapping";
 
 impl Book {
     /// A host has fallen silent. That is never a strike; with many others, it is an incident. Groups are what it has in common
@@ -35,17 +31,18 @@ impl Book {
     }
 
     fn flaps_again(&mut self, rules: &RuleSet, host: HostId, now: TimeMs) -> Option<Effect> {
-        let until = self.flaps.entry(host).or_default().fell_silent(now);
-        let rule = rules.rule(FLAPPING);
-        let is_enforced = rule.is_some_and(|rule| rule.mode == Mode::Enforce);
-        let until = until.filter(|_| is_enforced)?;
+        let often = rules.often_or_usual(FLAPPING);
+        let until = self.flaps.entry(host).or_default().fell_silent(often, now);
+        let rule = rules.rule(FLAPPING)?;
+        let until = until.filter(|_| rule.mode == Mode::Enforce)?;
         let minutes = until.since(now) / MINUTE_MS;
         let held = Held {
             rule: FLAPPING.to_owned(),
-            what: Hold::Gangs,
+            what: rule.degraded.keeps_off()?,
             evidence: format!(
-                "it fell silent {SILENCES} times within {} min; it has to stay for {minutes} min",
-                WINDOW_MS / MINUTE_MS
+                "it fell silent {} times within {}; it has to stay for {minutes} min",
+                often.times,
+                often.span()
             ),
             since: now,
             restart: None,

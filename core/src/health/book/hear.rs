@@ -9,7 +9,7 @@ use crate::health::component::{Actor, Change, Condition, Event, Held, Phase, Res
 use crate::health::evaluate::{Escalation, XidSeen, repeated_words};
 use crate::health::guard_rails::Incident;
 use crate::health::rules::{
-    Blame, Clears, DeviceAction, Mode, Rule, RuleSet, TaskAction, XidPolicy, XidSeverity,
+    Blame, Clears, DeviceAction, Mode, Rule, RuleSet, Side, TaskAction, XidPolicy, XidSeverity,
 };
 use crate::health::{
     Action, Component, ComponentKind, Finding, Hold, MINUTE_MS, Scope, Severity, Weight,
@@ -106,12 +106,8 @@ impl Book {
     }
 
     /// Keeps off a component what its rule wants kept off as long as it lasts.
-    fn hold(&mut self, actions: &[Action], finding: &Finding, place: &Place<'_>) -> Vec<Effect> {
-        let what = if actions.contains(&Action::NoNewTask) {
-            Hold::Everything
-        } else if actions.contains(&Action::NoGang) || actions.contains(&Action::NoPeerGang) {
-            Hold::Gangs
-        } else {
+    fn hold(&mut self, side: Option<&Side>, finding: &Finding, place: &Place<'_>) -> Vec<Effect> {
+        let Some(what) = side.and_then(Side::keeps_off) else {
             // What a worse finding kept off is not kept off by this one.
             let known = self.conditions.get_mut(&finding.component);
             let was_held = known.is_some_and(|condition| condition.let_go(&finding.rule));
@@ -121,7 +117,7 @@ impl Book {
         if finding.rule == CLOCK_SKEW && self.doubts_the_leaders_clock(place) {
             return self.let_clocks_be(&finding.component);
         }
-        let restarts = actions.contains(&Action::RestartService);
+        let restarts = side.is_some_and(|it| it.actions.contains(&Action::RestartService));
         let held = Held {
             rule: finding.rule.clone(),
             what,
@@ -275,7 +271,7 @@ impl Book {
         let scope = rule.block(finding.severity);
         let wish = Wish {
             kills: actions.contains(&Action::Kill),
-            device: device(actions),
+            device: side.map_or(DeviceAction::None, Side::device),
             has_waited,
             ..wish(rule, finding, scope)
         };
@@ -286,7 +282,7 @@ impl Book {
             }
             // What is kept off for a rack is kept off all its hosts, once enough of them say so.
             if rule.component != ComponentKind::Rack {
-                effects.extend(self.hold(actions, finding, place));
+                effects.extend(self.hold(side, finding, place));
             }
             if actions.contains(&Action::Check) {
                 effects.push(Effect::CheckIdle(finding.component.clone()));
@@ -322,7 +318,7 @@ impl Book {
             at: finding.at,
             is_ours: place.is_ours,
         };
-        let outcome = Arc::make_mut(&mut self.xids).see(&rules.codes, &seen);
+        let outcome = Arc::make_mut(&mut self.xids).see(rules, &seen);
         if outcome.is_folded {
             return Vec::new();
         }
@@ -399,7 +395,8 @@ fn escalate<'a>(single: &Wish<'a>, by: &'a Rule, escalation: &'a Escalation) -> 
                 ..single.clone()
             };
         }
-        DeviceAction::Inspect if !is_gpus => Scope::Host,
+        _ if is_gpus => by.block(Severity::Fatal),
+        DeviceAction::Inspect => Scope::Host,
         DeviceAction::Reboot => Scope::HostAtTaskEnd,
         _ => Scope::Gpu,
     };
@@ -457,27 +454,6 @@ fn by_policy<'a>(rule: &'a Rule, policy: &XidPolicy, finding: &'a Finding) -> Wi
         by_hand: policy.by_hand,
         ..wish(rule, finding, scope)
     }
-}
-
-/// The first repair among actions.
-fn device(actions: &[Action]) -> DeviceAction {
-    let of = |action: &Action| match action {
-        Action::Rma => Some(DeviceAction::Rma),
-        Action::Inspect => Some(DeviceAction::Inspect),
-        Action::Reboot => Some(DeviceAction::Reboot),
-        Action::Reset => Some(DeviceAction::Reset),
-        Action::ResetIdle => Some(DeviceAction::ResetIdle),
-        Action::Check => Some(DeviceAction::Check),
-        _ => None,
-    };
-    let found: Vec<DeviceAction> = actions.iter().filter_map(of).collect();
-    // Both a look and an exchange: the exchange decides.
-    found
-        .iter()
-        .copied()
-        .find(|it| *it == DeviceAction::Rma)
-        .or(found.first().copied())
-        .unwrap_or(DeviceAction::None)
 }
 
 /// The weight of what history alone speaks for.

@@ -25,7 +25,7 @@ use super::flaps::Flaps;
 use super::guard_rails::{Group, Incident, Incidents, PoolView, Rails, Refused};
 use super::lemons::HostRecord;
 use super::outbox::HeardUpTo;
-use super::rules::DeviceAction;
+use super::rules::{DeviceAction, RuleSet};
 use super::{Component, Finding};
 use crate::ids::{HostId, JobId};
 use crate::time::TimeMs;
@@ -150,9 +150,12 @@ impl Book {
         self.conditions.iter()
     }
 
-    /// How long what failed must wait and prove itself from now on.
-    pub const fn set_patience(&mut self, patience: Patience) {
-        self.patience = patience;
+    /// How long what failed must wait and prove itself from now on, and how much harm rules may do.
+    pub fn obey(&mut self, rules: &RuleSet) {
+        self.patience = rules.patience;
+        if self.rails.limits() != rules.rails {
+            Arc::make_mut(&mut self.rails).set_limits(rules.rails);
+        }
     }
 
     /// Whether anything is known of any component.

@@ -99,9 +99,20 @@ impl Book {
         u32::try_from(users.len()).unwrap_or(u32::MAX)
     }
 
-    /// Keeps an end to compare later ones with.
+    /// Where a job failed alone, once for each time: what was counted there.
+    pub(super) fn failed_alone_on(&self, job: JobId) -> Vec<HostId> {
+        let of_job = self.ends.iter().filter(|end| end.job == job);
+        let alone = of_job.filter_map(|end| match end.hosts[..] {
+            [host] => Some(host),
+            _ => None,
+        });
+        alone.collect()
+    }
+
+    /// Keeps an end to compare later ones with, and to take back.
     pub(super) fn keep_end(&mut self, end: &BadEnd) {
-        if end.gpus.is_empty() && end.program.image.is_empty() {
+        let is_alone = end.hosts.len() == 1;
+        if end.gpus.is_empty() && end.program.image.is_empty() && !is_alone {
             return;
         }
         let is_over = |oldest: &Arc<BadEnd>| !oldest.is_within_a_day(end.at);

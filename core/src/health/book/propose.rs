@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::ended::{HISTORY, LEMON};
 use super::work::is_repair;
 use super::{Book, Effect, Place};
 use crate::health::component::{Actor, Change, Event, Phase};
 use crate::health::guard_rails::{Group, GroupKind, Incident, Proposal, Rail, Verdict};
-use crate::health::rules::DeviceAction;
+use crate::health::rules::{DeviceAction, HISTORY, LEMON};
 use crate::health::{Component, Scope, Weight};
 use crate::ids::HostId;
 use crate::time::TimeMs;

@@ -4,7 +4,7 @@ use super::{Book, Effect};
 use crate::health::component::Held;
 use crate::health::guard_rails::{Group, GroupKind, Incident};
 use crate::health::rules::{Mode, Rule};
-use crate::health::{Action, Component, Finding, Hold, Severity};
+use crate::health::{Action, Component, Finding, Severity};
 use crate::ids::HostId;
 
 /// A rack.
@@ -55,13 +55,7 @@ impl Book {
     /// Nothing new is placed in the rack, if the rule says so; people are told when it begins.
     fn rack_struck(&mut self, rule: &Rule, incident: Incident, rack: Rack<'_>) -> Vec<Effect> {
         let actions = &rule.fatal.actions;
-        let what = if actions.contains(&Action::NoNewTask) {
-            Some(Hold::Everything)
-        } else if actions.contains(&Action::NoGang) {
-            Some(Hold::Gangs)
-        } else {
-            None
-        };
+        let what = rule.fatal.keeps_off();
         let is_known = rack.hosts.iter().any(|host| {
             let condition = self.condition(&Component::Host(*host));
             condition.is_some_and(|it| it.holds.iter().any(|held| held.rule == rule.id))

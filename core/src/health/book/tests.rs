@@ -10,6 +10,8 @@ use crate::health::rules::{Mode, RuleSet};
 use crate::health::{Charge, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Severity};
 use crate::ids::GpuUuid;
 
+mod figures;
+
 /// A cluster of 100 hosts with eight GPUs, in racks of ten.
 struct Site {
     rules: RuleSet,
@@ -31,7 +33,7 @@ impl Site {
     fn new() -> Self {
         let rules = RuleSet::shipped().expect("the shipped rules parse");
         let mut book = Book::default();
-        book.set_patience(rules.patience);
+        book.obey(&rules);
         Self {
             rules,
             book,
@@ -776,7 +778,7 @@ fn a_fabric_that_fails_takes_gpus_out_and_strikes_none() {
     // Nor do they make lemons of their hosts.
     assert!(
         site.book
-            .lemons(TimeMs(20_000), &Excludes::new())
+            .lemons(&site.rules, TimeMs(20_000), &Excludes::new())
             .is_empty()
     );
     // Once it is over, what breaks is a strike again.
@@ -863,7 +865,7 @@ fn a_host_that_takes_many_tasks_with_it_has_failed_once_and_in_an_incident_never
     assert_eq!(single(&site, HOUR_MS + MINUTE_MS), 2_000);
     assert!(
         site.book
-            .lemons(TimeMs(2 * HOUR_MS), &Excludes::new())
+            .lemons(&site.rules, TimeMs(2 * HOUR_MS), &Excludes::new())
             .is_empty()
     );
 }
@@ -1164,7 +1166,7 @@ fn a_lemon_is_drained_for_a_check() {
     }
     let lemons: Vec<HostId> = site
         .book
-        .lemons(now, &Excludes::new())
+        .lemons(&site.rules, now, &Excludes::new())
         .into_iter()
         .map(|(host, _)| host)
         .collect();
@@ -1183,7 +1185,10 @@ fn a_lemon_is_drained_for_a_check() {
         })
     };
     assert_eq!(drain(&mut site, now), "last_host on h7, h7 suspect");
-    assert_eq!(site.book.lemons(now, &Excludes::new()).len(), 1);
+    assert_eq!(
+        site.book.lemons(&site.rules, now, &Excludes::new()).len(),
+        1
+    );
     assert!(site.book.is_refused_lemon(HostId(7), now));
     let later = now.after(HOUR_MS);
     assert!(!site.book.is_refused_lemon(HostId(7), later));
@@ -1192,12 +1197,43 @@ fn a_lemon_is_drained_for_a_check() {
     site.view.hosts_in_service = 100;
     let last = later.after(HOUR_MS);
     assert_eq!(drain(&mut site, last), "h7 draining, check h7");
-    assert!(site.book.lemons(last, &Excludes::new()).is_empty());
+    assert!(
+        site.book
+            .lemons(&site.rules, last, &Excludes::new())
+            .is_empty()
+    );
     site.book = book;
     let effects = site.with_place(8, |book, rules, place| {
         told(&book.drain_lemon(rules, HostId(8), (place, &Excludes::new()), now))
     });
     assert_eq!(effects, "");
+}
+
+/// What looked like the host's is taken back where it was counted, once the job fails the same way elsewhere.
+#[test]
+fn a_job_that_fails_everywhere_takes_its_failures_back_where_they_were() {
+    let mut site = Site::new();
+    let failures = |site: &Site, of: u32| {
+        let record = site.book.records.get(&HostId(of));
+        record.map_or(0, |it| it.counts(TimeMs(HOUR_MS), 0).failures)
+    };
+    let mut crash = found(Class::User, host(1), Measure::Requeue);
+    (crash.blame.component, crash.blame.confidence_permille) = (None, 600);
+    crash.blame.charge = Charge::User;
+    let mut everywhere = crash.clone();
+    everywhere.blame.confidence_permille = 900;
+    everywhere.takes_back = true;
+    let mut ended = |of: u32, found: &Attribution| {
+        let mut on = end(5, "ann", of, u64::from(of) * MINUTE_MS);
+        on.gpus.clear();
+        site.with_place(of, |book, rules, place| {
+            book.ended(rules, found, &on, place)
+        });
+        [1, 2, 3].map(|of| failures(&site, of))
+    };
+    assert_eq!(ended(1, &crash), [1, 0, 0]);
+    assert_eq!(ended(3, &crash), [1, 0, 1]);
+    assert_eq!(ended(2, &everywhere), [0, 0, 0]);
 }
 
 /// From the third strike on a check is thorough, and that of a lemon.
@@ -1244,7 +1280,7 @@ fn suspicion_of_gangs_adds_up() {
     }
     let lemons: Vec<HostId> = site
         .book
-        .lemons(TimeMs(9), &Excludes::new())
+        .lemons(&site.rules, TimeMs(9), &Excludes::new())
         .into_iter()
         .map(|(host, _)| host)
         .collect();
@@ -1270,7 +1306,7 @@ fn users_who_keep_off_a_host_count_with_what_else_speaks_against_it() {
     }
     let score = |excludes: &[(HostId, u32)]| {
         let excludes = excludes.iter().copied().collect();
-        let lemons = site.book.lemons(TimeMs(9), &excludes);
+        let lemons = site.book.lemons(&site.rules, TimeMs(9), &excludes);
         lemons.first().map(|(host, score)| (*host, score.milli))
     };
     let without = score(&[]);

@@ -2,12 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ended::LEMON;
 use super::{Book, Effect};
 use crate::health::Component;
 use crate::health::component::{Condition, Event, Phase};
 use crate::health::flaps::Flaps;
-use crate::health::rules::DeviceAction;
+use crate::health::rules::{DeviceAction, LEMON};
 use crate::health::words::words;
 use crate::ids::{GpuUuid, HostId};
 use crate::time::TimeMs;

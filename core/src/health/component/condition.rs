@@ -389,7 +389,11 @@ impl Condition {
 
     pub(super) fn remember(&mut self, change: Change) {
         if self.history.len() >= HISTORY_MAX {
-            self.history.pop_front();
+            // What it stands accused of is not forgotten for checks that fail ever again.
+            let newest = |is: fn(Event) -> bool| self.history.iter().rposition(|it| is(it.event));
+            let kept = [newest(Event::is_accusation), newest(Event::is_fault)];
+            let oldest = (0..self.history.len()).find(|at| !kept.contains(&Some(*at)));
+            self.history.remove(oldest.unwrap_or_default());
         }
         self.history.push_back(change);
     }

@@ -17,7 +17,7 @@ use crate::health::words::words;
 use crate::time::TimeMs;
 
 pub use self::condition::{Condition, Held, Mute, Outcome, Refusal, Restart};
-pub use self::ladder::Repairs;
+pub use self::ladder::{REPAIRS_KEPT_MAX, Repairs};
 pub use self::strikes::{Patience, Strikes};
 pub use self::suspected::Suspected;
 pub use self::transitions::{TRANSITIONS, next};

@@ -64,8 +64,9 @@ impl Strikes {
     }
 }
 
-/// How long what failed must wait and prove itself. Part of the rules.
+/// How long what failed must wait and prove itself, and how often it is repaired. Part of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Patience {
     /// Milliseconds from a first block until its check may readmit; four times as many for each further strike, at most a
     /// day or this.
@@ -73,23 +74,26 @@ pub struct Patience {
     /// Milliseconds of probation after a first strike; six times as many after the second, 24 times
     /// from the third on.
     pub first_probation_ms: u64,
-    /// Repairs of one component within a week after which a person looks; by the rule `remediations`.
-    #[serde(default = "no_repairs_max")]
+    /// Repairs of one component after which a person looks, and within how many milliseconds; by the rule `remediations`.
     pub repairs_max: u32,
-}
-
-/// What counts where no rule says.
-const fn no_repairs_max() -> u32 {
-    u32::MAX
+    /// See `repairs_max`.
+    pub repairs_span_ms: u64,
+    /// Reboots of one component after which a person looks, and within how many milliseconds (gpud: 2 in 3 days).
+    pub reboots_max: u32,
+    /// See `reboots_max`.
+    pub reboots_span_ms: u64,
 }
 
 impl Default for Patience {
-    /// 15 minutes and an hour: our proposals. As many repairs as are needed.
+    /// 15 minutes and an hour: our proposals. As many repairs as are needed, for where no rule says; reboots as gpud has it.
     fn default() -> Self {
         Self {
             first_wait_ms: FIRST_WAIT_MS,
             first_probation_ms: FIRST_PROBATION_MS,
-            repairs_max: no_repairs_max(),
+            repairs_max: u32::MAX,
+            repairs_span_ms: 7 * DAY_MS,
+            reboots_max: 2,
+            reboots_span_ms: 3 * DAY_MS,
         }
     }
 }

@@ -458,6 +458,20 @@ fn what_is_told_again_changes_nothing() {
     assert_eq!(gpu.phase, Phase::Rma);
 }
 
+/// What it is out of use for is not forgotten, however often its check fails.
+#[test]
+fn checks_that_fail_for_ever_do_not_hide_the_fault() {
+    let mut gpu = play(&[(Event::Suspect, 0), (Event::Block, 1)]);
+    for round in 0..2 * HISTORY_MAX as u64 {
+        let at = 10 + 2_000 * round;
+        change(&mut gpu, Event::CheckBegan, at).expect("legal");
+        change(&mut gpu, Event::CheckFailed, at + 1).expect("legal");
+    }
+    assert_eq!(gpu.history.len(), HISTORY_MAX);
+    let fault = gpu.accusation().expect("it is known");
+    assert_eq!((fault.event, fault.at), (Event::Block, minute(1)));
+}
+
 #[test]
 fn what_a_component_remembers_is_bounded() {
     let mut gpu = Condition::new(TimeMs(0));

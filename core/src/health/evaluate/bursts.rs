@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::health::rules::{
-    Blame, Codes, DeviceAction, Distinct, RepeatPolicy, XidPolicy, XidSeverity,
+    Blame, DeviceAction, Distinct, Often, RepeatPolicy, RuleSet, XID_13, XID_31, XID_REPEAT,
+    XidPolicy, XidSeverity,
 };
 use crate::health::{DAY_MS, HOUR_MS, MINUTE_MS};
 use crate::ids::{GpuUuid, JobId};
@@ -18,17 +19,19 @@ const STICKY_MS: u64 = 3 * HOUR_MS;
 /// How long after another XID of its GPU a consequence is folded into it: 60 s.
 const CONSEQUENCE_MS: u64 = MINUTE_MS;
 /// Occurrences that a GPU remembers: the newest ones.
-pub(super) const OCCURRENCES_PER_GPU_MAX: usize = 64;
-/// How long they are remembered: longer than any repeat policy looks.
-const OCCURRENCE_KEPT_MS: u64 = 7 * DAY_MS;
+pub const OCCURRENCES_PER_GPU_MAX: u32 = 64;
+/// How long they are remembered: no rule or repeat policy looks longer.
+pub const OCCURRENCE_KEPT_MS: u64 = 7 * DAY_MS;
 /// GPUs with occurrences; beyond, the one whose last occurrence is oldest is forgotten.
 pub(super) const GPUS_MAX: usize = 16_384;
 /// Jobs whose XIDs are followed over GPUs; beyond, the oldest is forgotten.
 const JOBS_MAX: usize = 4_096;
-/// Bursts of fatal XIDs in a day after which only a person gives a GPU back (NVSentinel: 5).
-const REPEATED_BURSTS: usize = 5;
 /// The XID that never counts as a repeated fatal one.
 const PAGE_FAULT: u32 = 31;
+/// The XID that counts by the cluster that it names.
+const EXCEPTION: u32 = 13;
+/// The rule of all XIDs.
+const XID: &str = "xid";
 
 /// An XID as it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,8 +127,8 @@ pub struct Xids {
 
 impl Xids {
     /// Takes an XID in. Times never go back.
-    pub fn see(&mut self, codes: &Codes, seen: &XidSeen) -> XidOutcome {
-        let Some(policy) = codes.xid(seen.code) else {
+    pub fn see(&mut self, rules: &RuleSet, seen: &XidSeen) -> XidOutcome {
+        let Some(policy) = rules.codes.xid(seen.code) else {
             return XidOutcome::default();
         };
         self.make_room(seen.gpu);
@@ -149,8 +152,11 @@ impl Xids {
             return outcome;
         }
         if let Some(gpu) = self.gpus.get(&seen.gpu) {
-            outcome.escalations.extend(gpu.repeated(policy, seen));
-            outcome.escalations.extend(gpu.often_fatal(policy, seen.at));
+            outcome
+                .escalations
+                .extend(gpu.repeated(rules, policy, seen));
+            let often = gpu.often_fatal(rules, policy, seen.at);
+            outcome.escalations.extend(often);
         }
         outcome
     }
@@ -252,7 +258,7 @@ impl GpuXids {
             known.last = at;
             return false;
         }
-        if self.occurrences.len() >= OCCURRENCES_PER_GPU_MAX {
+        if self.occurrences.len() >= OCCURRENCES_PER_GPU_MAX as usize {
             self.occurrences.remove(0);
         }
         self.occurrences.push(Occurrence {
@@ -268,56 +274,70 @@ impl GpuXids {
         true
     }
 
-    /// Whether the XID came often enough for its policy.
-    fn repeated(&self, policy: &XidPolicy, seen: &XidSeen) -> Option<Escalation> {
+    /// Whether the XID came often enough: for the rule that is about it, or else for its policy.
+    fn repeated(&self, rules: &RuleSet, policy: &XidPolicy, seen: &XidSeen) -> Option<Escalation> {
         let repeat = policy.repeat?;
+        let id = match (policy.code, seen.cluster) {
+            (PAGE_FAULT, _) => XID_31,
+            (EXCEPTION, Some(_)) => XID_13,
+            _ => XID,
+        };
+        let own = rules.rule(id).filter(|_| id != XID);
+        let then = own.map_or(repeat.then, |rule| rule.fatal.device());
+        let often = rules.often(id).unwrap_or(Often {
+            times: repeat.count,
+            span_ms: repeat.span_ms,
+        });
         let counts = |it: &&Occurrence| {
             it.code == policy.code
                 && it.cluster == seen.cluster
-                && seen.at.since(it.at) <= repeat.span_ms
+                && seen.at.since(it.at) <= often.span_ms
         };
         let found: Vec<&Occurrence> = self.occurrences.iter().filter(counts).collect();
         let jobs: BTreeSet<JobId> = found.iter().filter_map(|it| it.job).collect();
         let users: BTreeSet<&str> = found.iter().filter_map(|it| it.user.as_deref()).collect();
-        if found.len() < repeat.count as usize {
+        if found.len() < often.times as usize {
             return None;
         }
         let blocks = is_of_enough(repeat, jobs.len(), users.len());
         // One user's jobs alone put no block on a GPU; it is looked at when nobody needs it.
-        if !blocks && repeat.then != DeviceAction::Check {
+        if !blocks && then != DeviceAction::Check {
             return None;
         }
-        let hours = repeat.span_ms / HOUR_MS;
         Some(Escalation {
-            rule: match (policy.code, seen.cluster) {
-                (PAGE_FAULT, _) => "xid31_same_gpu",
-                (13, Some(_)) => "xid13_same_tpc",
-                _ => "xid",
-            },
-            then: repeat.then,
+            rule: id,
+            then,
             blocks,
             evidence: format!(
-                "{}{} bursts of {} jobs of {} users within {hours} h",
+                "{}{} bursts of {} jobs of {} users within {}",
                 repeated_words(policy.code),
                 found.len(),
                 jobs.len(),
-                users.len()
+                users.len(),
+                often.span()
             ),
         })
     }
 
-    /// Whether fatal XIDs of any code came so often that a person must look.
-    fn often_fatal(&self, policy: &XidPolicy, at: TimeMs) -> Option<Escalation> {
-        let counts =
-            |it: &&Occurrence| it.is_fatal && it.code != PAGE_FAULT && at.since(it.at) <= DAY_MS;
+    /// Whether fatal XIDs of any code came as often as the rule about them says.
+    fn often_fatal(&self, rules: &RuleSet, policy: &XidPolicy, at: TimeMs) -> Option<Escalation> {
+        let often = rules.often(XID_REPEAT)?;
+        let then = rules.rule(XID_REPEAT)?.fatal.device();
+        let counts = |it: &&Occurrence| {
+            it.is_fatal && it.code != PAGE_FAULT && at.since(it.at) <= often.span_ms
+        };
         let found = self.occurrences.iter().filter(counts);
         let bursts: BTreeSet<u64> = found.map(|it| it.burst).collect();
         let is_fatal = policy.severity == XidSeverity::Fatal;
-        (is_fatal && bursts.len() >= REPEATED_BURSTS).then(|| Escalation {
-            rule: "xid_repeat",
-            then: DeviceAction::Inspect,
+        (is_fatal && bursts.len() >= often.times as usize).then(|| Escalation {
+            rule: XID_REPEAT,
+            then,
             blocks: true,
-            evidence: format!("{} bursts of fatal XIDs within 24 h", bursts.len()),
+            evidence: format!(
+                "{} bursts of fatal XIDs within {}",
+                bursts.len(),
+                often.span()
+            ),
         })
     }
 }

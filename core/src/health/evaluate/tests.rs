@@ -1,10 +1,10 @@
 //! Windows, thresholds, floods and repetitions over played time.
 
-use super::bursts::{GPUS_MAX, OCCURRENCES_PER_GPU_MAX};
+use super::bursts::GPUS_MAX;
 use super::readings::TRACKS_MAX;
 use super::*;
 use crate::health::kernel_log::{BusMap, Cursor, Event, Scanner, Trust};
-use crate::health::rules::{Codes, DeviceAction, Hold, RuleSet};
+use crate::health::rules::{DeviceAction, Hold, RuleSet};
 use crate::health::{Component, HOUR_MS, MINUTE_MS, SECOND_MS, Severity};
 use crate::ids::{GpuUuid, HostId, JobId};
 use crate::time::TimeMs;
@@ -292,15 +292,21 @@ fn a_flood_is_told_once_and_no_code_is_missed() {
 }
 
 struct Player {
-    codes: Codes,
+    rules: RuleSet,
     xids: Xids,
 }
 
 impl Player {
-    fn new() -> Self {
-        let set = RuleSet::shipped().expect("the shipped rules parse");
+    fn with(rule: &str, from: &str, to: &str) -> Self {
         Self {
-            codes: set.codes,
+            rules: RuleSet::edited(rule, from, to),
+            xids: Xids::default(),
+        }
+    }
+
+    fn new() -> Self {
+        Self {
+            rules: RuleSet::shipped().expect("the shipped rules parse"),
             xids: Xids::default(),
         }
     }
@@ -320,7 +326,7 @@ impl Player {
             at: TimeMs(minute * MINUTE_MS),
             is_ours: false,
         };
-        self.xids.see(&self.codes, &seen)
+        self.xids.see(&self.rules, &seen)
     }
 }
 
@@ -400,7 +406,7 @@ fn consequences_are_folded_into_what_they_follow_from() {
         at: TimeMs(10 * MINUTE_MS),
         is_ours: true,
     };
-    assert!(player.xids.see(&player.codes, &ours).is_folded);
+    assert!(player.xids.see(&player.rules, &ours).is_folded);
 }
 
 #[test]
@@ -435,11 +441,40 @@ fn an_exception_counts_on_the_same_cluster_only() {
             at: TimeMs(minute * MINUTE_MS),
             is_ours: false,
         };
-        rules(&player.xids.see(&player.codes, &seen))
+        rules(&player.xids.see(&player.rules, &seen))
     };
     assert_eq!(see(0, (1, 3), 1), []);
     assert_eq!(see(60, (2, 3), 2), []);
     assert_eq!(see(120, (1, 3), 3), [("xid13_same_tpc", true)]);
+}
+
+/// How often, and within how long, the rules say.
+#[test]
+fn repetitions_are_counted_by_the_figures_of_their_rules() {
+    let often_fatal = |from: &str, to: &str, minutes: u64| {
+        let mut player = Player::with("xid_repeat", from, to);
+        let burst = |(at, code): (u64, u32)| rules(&player.see(at * minutes, 1, code, 0)).len();
+        (0..)
+            .zip([46, 48, 62, 64, 95])
+            .map(burst)
+            .collect::<Vec<_>>()
+    };
+    let shipped = "5 in 24h";
+    assert_eq!(often_fatal(shipped, "5 in 23h", 60), [0, 0, 0, 0, 1]);
+    assert_eq!(often_fatal(shipped, "3 in 24h", 60), [0, 0, 1, 1, 1]);
+    assert_eq!(often_fatal(shipped, "3 in 2h", 90), [0; 5]);
+    let exceptions = |from: &str, to: &str| {
+        let mut player = Player::with("xid13_same_tpc", from, to);
+        let see = |job: u64| player.see(job * 60, 1, 13, job).escalations;
+        let told = (1..=3).flat_map(see);
+        told.map(|it| format!("{} after {}", it.then, it.evidence))
+            .collect::<Vec<_>>()
+    };
+    let third = "check after XID 13 in 3 bursts of 3 jobs of 3 users within 24 h";
+    assert_eq!(exceptions("2 in 24h", "3 in 24h"), [third]);
+    assert_eq!(exceptions("2 in 24h", "2 in 30m"), Vec::<String>::new());
+    let goes_back = exceptions("[\"check\"]", "[\"rma\"]");
+    assert!(goes_back[0].starts_with("rma after "), "{goes_back:?}");
 }
 
 #[test]
@@ -448,7 +483,7 @@ fn what_is_remembered_of_xids_is_bounded() {
     for minute in 0..300 {
         player.see(minute * 4, 1, 94, minute + 1);
     }
-    assert!(player.xids.of(GpuUuid(1)).len() <= OCCURRENCES_PER_GPU_MAX);
+    assert!(player.xids.of(GpuUuid(1)).len() <= OCCURRENCES_PER_GPU_MAX as usize);
     for gpu in 0..GPUS_MAX as u128 + 5 {
         player.see(2_000, 100 + gpu, 63, 0);
     }

@@ -4,11 +4,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::health::MINUTE_MS;
 use crate::time::TimeMs;
 
-/// How long a tripped breaker waits, and the span over which proposals are counted.
-const SPAN_MS: u64 = 30 * MINUTE_MS;
 /// Proposals that are remembered: more are as many.
 const PROPOSALS_KEPT_MAX: usize = 1_024;
 
@@ -41,18 +38,18 @@ impl Breaker {
         self.tripped.map(|trip| trip.since)
     }
 
-    /// When it may close, at the earliest: half an hour after it tripped, or when the oldest proposal that keeps it from that
+    /// When it may close, at the earliest: so long after it tripped, or when the oldest proposal that keeps it from that
     /// is forgotten.
-    pub(super) fn closes_at(&self) -> Option<TimeMs> {
+    pub(super) fn closes_at(&self, span_ms: u64) -> Option<TimeMs> {
         let trip = self.tripped?;
-        let over = trip.since.after(SPAN_MS);
-        let oldest = self.proposals.front().map(|at| at.after(SPAN_MS + 1));
+        let over = trip.since.after(span_ms);
+        let oldest = self.proposals.front().map(|at| at.after(span_ms + 1));
         Some(over.max(oldest.unwrap_or(over)))
     }
 
     /// Counts a proposal.
-    pub(super) fn count(&mut self, now: TimeMs) {
-        self.tick(now);
+    pub(super) fn count(&mut self, now: TimeMs, span_ms: u64) {
+        self.tick(now, span_ms);
         if self.proposals.len() >= PROPOSALS_KEPT_MAX {
             self.proposals.pop_front();
         }
@@ -60,23 +57,23 @@ impl Breaker {
     }
 
     /// Trips it.
-    pub(super) fn trip(&mut self, now: TimeMs) {
-        let rate = self.rate(now);
+    pub(super) fn trip(&mut self, now: TimeMs, span_ms: u64) {
+        let rate = self.rate(now, span_ms);
         self.tripped.get_or_insert(Trip { since: now, rate });
     }
 
-    /// Lets time pass: it closes again after half an hour, once fewer than half as many proposals come as when it tripped.
+    /// Lets time pass: it closes again after its span, once fewer than half as many proposals come as when it tripped.
     /// Whether it did.
-    pub fn tick(&mut self, now: TimeMs) -> bool {
+    pub(super) fn tick(&mut self, now: TimeMs, span_ms: u64) -> bool {
         while self
             .proposals
             .front()
-            .is_some_and(|at| now.since(*at) > SPAN_MS)
+            .is_some_and(|at| now.since(*at) > span_ms)
         {
             self.proposals.pop_front();
         }
-        let rate = self.rate(now);
-        let is_over = |trip: &Trip| now.since(trip.since) >= SPAN_MS && 2 * rate < trip.rate.max(1);
+        let rate = self.rate(now, span_ms);
+        let is_over = |trip: &Trip| now.since(trip.since) >= span_ms && 2 * rate < trip.rate.max(1);
         self.tripped.take_if(|trip| is_over(trip)).is_some()
     }
 
@@ -86,8 +83,8 @@ impl Breaker {
         self.proposals.clear();
     }
 
-    fn rate(&self, now: TimeMs) -> usize {
-        let is_recent = |at: &&TimeMs| now.since(**at) <= SPAN_MS;
+    fn rate(&self, now: TimeMs, span_ms: u64) -> usize {
+        let is_recent = |at: &&TimeMs| now.since(**at) <= span_ms;
         self.proposals.iter().filter(is_recent).count()
     }
 }

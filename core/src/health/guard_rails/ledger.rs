@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::{Breaker, PoolView, Proposal, Rail, Refused, Verdict};
-use crate::health::{DAY_MS, HOUR_MS, Weight};
+use crate::health::{DAY_MS, HOUR_MS, MINUTE_MS, Weight};
 use crate::ids::{HostId, JobId};
 use crate::time::TimeMs;
 
@@ -16,8 +16,9 @@ pub(super) const CAUSERS_MAX: usize = 4_096;
 /// Pools.
 const POOLS_MAX: usize = 1_024;
 
-/// How much is allowed. Parts of a pool are per mille.
+/// How much is allowed, as the table `[rails]` of the rules says. Parts of a pool are per mille.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RailsLimits {
     /// GPUs of a pool that soft evidence may newly block in an hour.
     pub soft_hour_permille: u32,
@@ -37,6 +38,8 @@ pub struct RailsLimits {
     pub repairs_permille: u32,
     /// Repairs at a time in one rack.
     pub repairs_per_rack: u32,
+    /// Milliseconds for which a tripped breaker waits at least, and over which it counts proposals.
+    pub breaker_ms: u64,
 }
 
 impl Default for RailsLimits {
@@ -52,6 +55,7 @@ impl Default for RailsLimits {
             users_min: 2,
             repairs_permille: 100,
             repairs_per_rack: 1,
+            breaker_ms: 30 * MINUTE_MS,
         }
     }
 }
@@ -80,13 +84,15 @@ pub struct Rails {
 }
 
 impl Rails {
-    /// Budgets of other sizes.
+    /// How much is allowed.
     #[must_use]
-    pub fn with_limits(limits: RailsLimits) -> Self {
-        Self {
-            limits,
-            ..Self::default()
-        }
+    pub const fn limits(&self) -> RailsLimits {
+        self.limits
+    }
+
+    /// Budgets of other sizes from now on; what was used of them stays used.
+    pub const fn set_limits(&mut self, limits: RailsLimits) {
+        self.limits = limits;
     }
 
     /// Whether a block is allowed, and if so, counts it. What is refused counts towards the breaker alone.
@@ -148,7 +154,7 @@ impl Rails {
     /// When breakers that are tripped may close, at the earliest.
     pub fn breakers_due(&self) -> impl Iterator<Item = TimeMs> + '_ {
         let breakers = self.pools.values().map(|pool| &pool.breaker);
-        breakers.filter_map(Breaker::closes_at)
+        breakers.filter_map(|breaker| breaker.closes_at(self.limits.breaker_ms))
     }
 
     /// A person has looked at a pool's breaker.
@@ -160,8 +166,10 @@ impl Rails {
 
     /// Lets time pass: which breakers closed.
     pub fn tick(&mut self, now: TimeMs) -> Vec<String> {
+        let span_ms = self.limits.breaker_ms;
         let pools = self.pools.iter_mut();
-        let closed = pools.filter_map(|(name, pool)| pool.breaker.tick(now).then_some(name));
+        let closed =
+            pools.filter_map(|(name, pool)| pool.breaker.tick(now, span_ms).then_some(name));
         closed.cloned().collect()
     }
 
@@ -187,10 +195,11 @@ impl Rails {
             soft_hour_permille,
             soft_outstanding_permille,
             hosts_always,
+            breaker_ms,
             ..
         } = self.limits;
         let pool = self.pool(proposal.pool);
-        pool.breaker.count(proposal.at);
+        pool.breaker.count(proposal.at, breaker_ms);
         if pool.breaker.is_tripped() {
             return refuse(Rail::Breaker, 1u32, 0);
         }
@@ -214,7 +223,7 @@ impl Rails {
         for (rail, so_far, limit) in checks {
             let would_be = permille(so_far + proposal.gpus, view.gpus);
             if would_be > u64::from(limit) && !is_few {
-                pool.breaker.trip(proposal.at);
+                pool.breaker.trip(proposal.at, breaker_ms);
                 return refuse(rail, would_be, limit);
             }
         }

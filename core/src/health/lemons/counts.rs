@@ -45,7 +45,7 @@ pub struct HostRecord {
 pub struct Counts {
     /// Tasks that began.
     pub starts: u32,
-    /// Of those that ran on it alone, the ones that failed without the program being to blame.
+    /// Of those that ran on it alone, the ones that failed without the program being to blame for certain.
     pub failures: u32,
     /// Failures for certain of the infrastructure, of tasks that ran on it alone.
     pub single_milli: u32,

@@ -11,7 +11,7 @@ use crate::health::words::words;
 pub use self::binomial::{ONE, Rate, at_least};
 pub use self::counts::{Counts, HostRecord};
 
-/// Score in thousandths from which on a host is a lemon.
+/// Score in thousandths from which on a host is a lemon, where no rule says another one.
 pub const LEMON_MILLI: u32 = 3_000;
 /// Starts without which a rate says nothing.
 pub const STARTS_MIN: u32 = 20;
@@ -91,10 +91,10 @@ pub struct Score {
 }
 
 impl Score {
-    /// Whether it is to be drained and checked.
+    /// Whether it is to be drained and checked: from so many thousandths on.
     #[must_use]
-    pub const fn is_lemon(&self) -> bool {
-        self.milli >= LEMON_MILLI
+    pub const fn is_lemon(&self, least_milli: u32) -> bool {
+        self.milli >= least_milli
     }
 }
 

@@ -1,7 +1,13 @@
 //! The binomial tail against exact figures, and fleets with and without a lemon.
 
 use super::*;
+use crate::command::Exit;
+use crate::health::attribution::{self, Attribution, Class, Ended, History, TaskEnd};
+use crate::health::book::{BadEnd, Book, Excludes, Place, Program};
+use crate::health::guard_rails::PoolView;
+use crate::health::rules::RuleSet;
 use crate::health::{DAY_MS, MINUTE_MS};
+use crate::ids::{HostId, JobId, TaskIndex};
 use crate::time::TimeMs;
 
 /// Parts of a billion.
@@ -76,7 +82,8 @@ fn found(seed: u64, hosts: usize, starts: u32, usual_permille: u64) -> Vec<Optio
         let fleet = Fleet::of(counts.iter());
         for host in 0..hosts {
             let is_due = failed.contains(&host) || round == STARTS_MIN;
-            if is_due && found[host].is_none() && score(&counts[host], fleet).is_lemon() {
+            if is_due && found[host].is_none() && score(&counts[host], fleet).is_lemon(LEMON_MILLI)
+            {
                 found[host] = Some(round);
             }
         }
@@ -118,6 +125,122 @@ fn good_hosts_stay_good_over_hundreds_of_starts() {
         assert!(found[0].is_some());
         let accused = found[1..].iter().flatten().count();
         assert!(accused <= 4, "{usual_permille} per mille: {accused} peers");
+    }
+}
+
+/// How an attempt of one task on a host ends, and whose fault that is as long as nothing else is known.
+fn blamed(rules: &RuleSet, exit: &Exit, host: HostId, at: TimeMs) -> Attribution {
+    let task = TaskEnd {
+        task: TaskIndex(0),
+        host,
+        gpus: &[],
+        exit: Some(exit),
+        has_begun: true,
+        ran_ms: MINUTE_MS,
+        step: None,
+        busy_permille: None,
+        held_before_mib: 0,
+        crashed_in_nccl: false,
+    };
+    attribution::attribute(&Ended {
+        job: JobId(1),
+        user: "ann",
+        tasks: &[task],
+        stop: None,
+        decisive: None,
+        gone_host: None,
+        unfit: None,
+        meaning: None,
+        at,
+        findings: &[],
+        rules,
+        history: &History::default(),
+    })
+}
+
+/// The words of a host that breaks programs are those of programs that are broken.
+fn classic_ends() -> Vec<Exit> {
+    let signal = |signal| Exit {
+        signal: Some(signal),
+        ..Exit::default()
+    };
+    let says = |evidence: &str| Exit {
+        code: Some(1),
+        evidence: evidence.to_owned(),
+        ..Exit::default()
+    };
+    vec![
+        signal(11),
+        signal(4),
+        says("RuntimeError: CUDA error: an illegal memory access was encountered"),
+    ]
+}
+
+/// As [`found`], through the book: every failure is one of the classic ends, and every other one of a peer is a user's error
+/// for certain, which counts against nobody.
+fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Vec<Option<u32>> {
+    let rules = RuleSet::shipped().expect("the shipped rules parse");
+    let mut draw = Draw(seed);
+    let mut book = Book::default();
+    book.obey(&rules);
+    let mut found = vec![None; hosts as usize];
+    let certain = Exit {
+        code: Some(1),
+        evidence: "KeyError: 'lr'".to_owned(),
+        ..Exit::default()
+    };
+    let ends = classic_ends();
+    for round in 1..=starts {
+        let at = TimeMs(u64::from(round) * 2 * MINUTE_MS);
+        for of in 0..hosts {
+            let host = HostId(of);
+            book.started(host, at);
+            let permille = if of == 0 { 250 } else { 2 * usual_permille };
+            if !draw.happens(permille) {
+                continue;
+            }
+            let is_certain = of != 0 && draw.happens(500);
+            let exit = &ends[draw.next() as usize % ends.len()];
+            let exit = if is_certain { &certain } else { exit };
+            let blame = blamed(&rules, exit, host, at);
+            let end = BadEnd {
+                at,
+                job: JobId(u64::from(round * hosts + of)),
+                program: Program::default(),
+                hosts: vec![host],
+                ..BadEnd::default()
+            };
+            let place = Place {
+                host,
+                gpus: 8,
+                pool: "all",
+                view: PoolView::default(),
+                groups: &[],
+                job: None,
+                user: None,
+                is_ours: false,
+            };
+            book.ended(&rules, &blame, &end, &place);
+        }
+        for (host, _) in book.lemons(&rules, at, &Excludes::new()) {
+            found[host.0 as usize].get_or_insert(round);
+        }
+    }
+    found
+}
+
+#[test]
+fn a_lemon_whose_programs_die_by_the_classic_words_is_found_like_any_other() {
+    for exit in classic_ends() {
+        let rules = RuleSet::shipped().expect("the shipped rules parse");
+        let blame = blamed(&rules, &exit, HostId(1), TimeMs(0)).blame;
+        assert_eq!((blame.class, blame.is_open()), (Class::User, true));
+    }
+    for (seed, usual_permille) in [(1, 2), (2, 5), (3, 10), (4, 20)] {
+        let found = found_by_words(seed, 1_000, 40, usual_permille);
+        assert!(found[0].is_some(), "seed {seed}: it was missed");
+        let accused = found[1..].iter().flatten().count();
+        assert!(accused <= 4, "seed {seed}: {accused} peers");
     }
 }
 
@@ -163,7 +286,7 @@ fn features_add_up_and_users_alone_do_not() {
             .iter()
             .map(|(it, milli)| format!("{it} {milli}"))
             .collect();
-        (score.milli, score.is_lemon(), words.join(", "))
+        (score.milli, score.is_lemon(LEMON_MILLI), words.join(", "))
     };
     let excluded = Counts {
         excludes: 40,

@@ -215,7 +215,7 @@ pub(super) fn read_span(text: &str) -> Option<u64> {
 }
 
 /// A span as people write it.
-struct Span(u64);
+pub(super) struct Span(pub(super) u64);
 
 impl fmt::Display for Span {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Condition, Hold, Rule, RuleSet, XidSeverity};
+use super::{Condition, Hold, Rule, RuleSet, XID_REPEAT, XidSeverity, rails};
+use crate::health::evaluate::{XidSeen, Xids};
 use crate::health::{Component, Finding, Scope, Severity};
 use crate::time::TimeMs;
 
@@ -36,7 +37,8 @@ pub struct DryRun {
     /// When the oldest finding that was judged was made; none without any.
     pub since: Option<TimeMs>,
     /// Rules of the new set that the history cannot judge, by name: their conditions are others than those by which workers
-    /// told what they found. What such a rule adds or drops says nothing.
+    /// told what they found, or count what no finding says (whose job it was, which host fell silent, how a job ended). What
+    /// such a rule adds or drops says nothing. `rails`, if they are others: a dry run has none.
     pub unjudged: Vec<String>,
     /// Blocks by the new set that the old one did not put.
     pub added: Vec<WouldBlock>,
@@ -71,45 +73,85 @@ pub fn dry_run(old: &RuleSet, new: &RuleSet, findings: &[Finding]) -> DryRun {
     result
 }
 
-/// Rules of a new set with conditions that were not in force while the history was made. An XID is judged by its code.
+/// Rules of a new set with conditions that were not in force while the history was made. An XID is judged by its code, and
+/// fatal ones are counted again.
 fn unjudged(old: &RuleSet, new: &RuleSet) -> Vec<String> {
     let conditions = |rule: &Rule| (rule.degraded.when.clone(), rule.fatal.when.clone());
     let is_other = |rule: &&Rule| {
         let before = old.rule(&rule.id).map(conditions);
-        before != Some(conditions(rule)) && rule.id != XID
+        before != Some(conditions(rule)) && ![XID, XID_REPEAT].contains(&rule.id.as_str())
     };
     let has_conditions = |rule: &&Rule| {
         let (degraded, fatal) = (&rule.degraded.when, &rule.fatal.when);
         !degraded.is_empty() || !fatal.is_empty()
     };
     let others = new.rules.iter().filter(has_conditions).filter(is_other);
-    others.map(|rule| rule.id.clone()).collect()
+    let others = others.map(|rule| rule.id.clone());
+    let rails = (old.rails != new.rails).then(|| rails::RAILS.to_owned());
+    let mut unjudged: Vec<String> = others.chain(rails).collect();
+    unjudged.sort();
+    unjudged
 }
 
+type Blocks = BTreeMap<(Component, String), WouldBlock>;
+
 /// All blocks by component and rule.
-fn blocks(set: &RuleSet, findings: &[Finding]) -> BTreeMap<(Component, String), WouldBlock> {
-    let mut blocks: BTreeMap<(Component, String), WouldBlock> = BTreeMap::new();
+fn blocks(set: &RuleSet, findings: &[Finding]) -> Blocks {
+    let mut blocks = Blocks::new();
+    let mut xids = Xids::default();
     for (index, finding) in findings.iter().enumerate() {
         let Some(rule) = set.rule(&finding.rule) else {
             continue;
         };
         let scope = scope(set, rule, &findings[..=index], finding);
-        if scope == Scope::None {
-            continue;
+        add(&mut blocks, (rule, scope), finding, &finding.evidence);
+        if let Some((rule, evidence)) = again(set, &mut xids, finding) {
+            add(
+                &mut blocks,
+                (rule, rule.block(Severity::Fatal)),
+                finding,
+                &evidence,
+            );
         }
-        let key = (finding.component.clone(), rule.id.clone());
-        let block = blocks.entry(key).or_insert_with(|| WouldBlock {
-            component: finding.component.clone(),
-            rule: rule.id.clone(),
-            scope,
-            at: finding.at,
-            findings: 0,
-            evidence: finding.evidence.clone(),
-        });
-        block.findings += 1;
-        block.scope = block.scope.max(scope);
     }
     blocks
+}
+
+fn add(blocks: &mut Blocks, (rule, scope): (&Rule, Scope), finding: &Finding, evidence: &str) {
+    if scope == Scope::None {
+        return;
+    }
+    let key = (finding.component.clone(), rule.id.clone());
+    let block = blocks.entry(key).or_insert_with(|| WouldBlock {
+        component: finding.component.clone(),
+        rule: rule.id.clone(),
+        scope,
+        at: finding.at,
+        findings: 0,
+        evidence: evidence.to_owned(),
+    });
+    block.findings += 1;
+    block.scope = block.scope.max(scope);
+}
+
+/// Whether fatal XIDs of a GPU came again as often as a set says. Whose job had them no finding tells, so what asks for
+/// several users is left out.
+fn again<'a>(set: &'a RuleSet, xids: &mut Xids, finding: &Finding) -> Option<(&'a Rule, String)> {
+    let (Component::Gpu(gpu), Some(code)) = (&finding.component, finding.code) else {
+        return None;
+    };
+    let seen = XidSeen {
+        gpu: *gpu,
+        code,
+        cluster: finding.cluster,
+        job: None,
+        user: None,
+        at: finding.at,
+        is_ours: false,
+    };
+    let mut escalations = xids.see(set, &seen).escalations.into_iter();
+    let often = escalations.find(|it| it.rule == XID_REPEAT)?;
+    Some((set.rule(XID_REPEAT)?, often.evidence))
 }
 
 /// What a set would have blocked for a finding, with all that came before it.

@@ -7,14 +7,17 @@ mod codes;
 mod condition;
 mod dry_run;
 mod error;
+mod figures;
 mod parse;
+mod rails;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
 use crate::health::component::Patience;
+use crate::health::guard_rails::RailsLimits;
 use crate::health::words::words;
-use crate::health::{Action, Charge, ComponentKind, Scope, Severity, Weight, checks};
+use crate::health::{Action, Charge, ComponentKind, Hold as Kept, Scope, Severity, Weight, checks};
 
 pub use self::codes::{
     Blame, Codes, DeviceAction, Distinct, Link5, Link5Then, RepeatPolicy, SxidPolicy, SxidReach,
@@ -23,6 +26,9 @@ pub use self::codes::{
 pub use self::condition::{Condition, Hold, Operator};
 pub use self::dry_run::{DryRun, WouldBlock, dry_run};
 pub use self::error::RuleError;
+pub use self::figures::{
+    FLAPPING, HISTORY, LEMON, Often, REMEDIATIONS, XID_13, XID_31, XID_REPEAT,
+};
 
 /// The format of rule files that this build reads.
 pub const FORMAT: i64 = 1;
@@ -82,6 +88,40 @@ pub struct Side {
     pub actions: Vec<Action>,
     /// What is taken out of placement.
     pub block: Scope,
+}
+
+impl Side {
+    /// The first repair among its actions; an exchange goes before all others.
+    #[must_use]
+    pub fn device(&self) -> DeviceAction {
+        let of = |action: &Action| match action {
+            Action::Rma => Some(DeviceAction::Rma),
+            Action::Inspect => Some(DeviceAction::Inspect),
+            Action::Reboot => Some(DeviceAction::Reboot),
+            Action::Reset => Some(DeviceAction::Reset),
+            Action::ResetIdle => Some(DeviceAction::ResetIdle),
+            Action::Check => Some(DeviceAction::Check),
+            _ => None,
+        };
+        if self.actions.contains(&Action::Rma) {
+            return DeviceAction::Rma;
+        }
+        let first = self.actions.iter().find_map(of);
+        first.unwrap_or(DeviceAction::None)
+    }
+
+    /// What is kept off as long as it holds.
+    #[must_use]
+    pub fn keeps_off(&self) -> Option<Kept> {
+        let has = |action: Action| self.actions.contains(&action);
+        if has(Action::NoNewTask) {
+            Some(Kept::Everything)
+        } else if has(Action::NoGang) || has(Action::NoPeerGang) {
+            Some(Kept::Gangs)
+        } else {
+            None
+        }
+    }
 }
 
 /// What one signal of one component means.
@@ -144,6 +184,8 @@ pub struct RuleSet {
     pub rules: Vec<Rule>,
     /// How long what failed must wait and prove itself.
     pub patience: Patience,
+    /// How much harm they may do together.
+    pub rails: RailsLimits,
     /// What XIDs and SXids mean.
     pub codes: Codes,
 }
@@ -175,14 +217,19 @@ impl RuleSet {
     /// # Errors
     /// What is wrong, where, and what would be right.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
-        let (rules, patience) = parse::rules(text)?;
-        let patience = Patience {
-            repairs_max: parse::repairs_max(&rules),
-            ..patience
+        let (rules, patience, rails) = parse::rules(text)?;
+        let patience = match figures::repairs(&rules) {
+            Some(often) => Patience {
+                repairs_max: often.times,
+                repairs_span_ms: often.span_ms,
+                ..patience
+            },
+            None => patience,
         };
         Ok(Self {
             rules,
             patience,
+            rails,
             codes: Codes::shipped()?,
         })
     }
@@ -196,6 +243,23 @@ impl RuleSet {
         };
         let shared = || of(SITE_CHECK).filter(|_| id.starts_with(checks::RULE_PREFIX));
         of(id).or_else(shared)
+    }
+}
+
+#[cfg(test)]
+impl RuleSet {
+    /// The shipped rules with one text of a table replaced.
+    pub(crate) fn edited(table: &str, from: &str, to: &str) -> Self {
+        Self::parse(&Self::edited_text(table, from, to)).expect("the edited rules parse")
+    }
+
+    /// See `edited`.
+    pub(crate) fn edited_text(table: &str, from: &str, to: &str) -> String {
+        let head = format!("[{table}]\n");
+        let (before, after) = Self::SHIPPED_TEXT.split_once(&head).expect("it ships");
+        let changed = after.replacen(from, to, 1);
+        assert_ne!(changed, after, "{from}");
+        format!("{before}{head}{changed}")
     }
 }
 

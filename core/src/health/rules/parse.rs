@@ -2,16 +2,22 @@
 
 use super::text::{self, Entry, Table, Value};
 use super::{
-    CONDITIONS_PER_SIDE_MAX, Clears, Condition, FORMAT, Hold, Mode, Operator, Origin, RULES_MAX,
-    Rule, RuleError, Side,
+    CONDITIONS_PER_SIDE_MAX, Clears, Condition, FORMAT, Hold, Mode, Origin, RULES_MAX, Rule,
+    RuleError, Side, figures, rails,
 };
-use crate::health::component::Patience;
+use crate::health::component::{Patience, REPAIRS_KEPT_MAX};
+use crate::health::guard_rails::RailsLimits;
 use crate::health::{Action, Charge, ComponentKind, DAY_MS, SECOND_MS, Scope, Weight};
 use crate::limits;
 
-/// The rule that says after how many repairs a person looks, and its figure: the state itself counts.
-const REMEDIATIONS: &str = "remediations";
-const REPAIRS: &str = "repairs";
+/// What may stand before the first rule.
+const HEAD: [&str; 5] = [
+    "format",
+    "first_wait_s",
+    "first_probation_s",
+    "reboots_max",
+    "reboots_span_s",
+];
 /// Fields of a rule, in the order in which they are written.
 const FIELDS: &[&str] = &[
     "component",
@@ -31,13 +37,22 @@ const FIELDS: &[&str] = &[
     "figure",
 ];
 
-/// All rules of a file, by name, and what stands before them.
-pub(super) fn rules(text: &str) -> Result<(Vec<Rule>, Patience), RuleError> {
+/// All rules of a file, by name, what stands before them, and the rails.
+pub(super) fn rules(text: &str) -> Result<(Vec<Rule>, Patience, RailsLimits), RuleError> {
     let tables = text::read(text)?;
     let mut tables = tables.iter();
     let patience = read_head(tables.next())?;
     let mut rules: Vec<Rule> = Vec::new();
+    let mut limits = None;
     for table in tables {
+        if table.name == rails::RAILS {
+            let read = rails::read(table).map_err(|error| error.of_rule(&table.name))?;
+            if limits.replace(read).is_some() {
+                let error = RuleError::at(table.line, "it is there twice", "remove one");
+                return Err(error.of_rule(&table.name));
+            }
+            continue;
+        }
         let rule = read_rule(table).map_err(|error| error.of_rule(&table.name))?;
         if rules.iter().any(|known| known.id == rule.id) {
             let error = RuleError::at(table.line, "it is there twice", "rename or remove one");
@@ -50,7 +65,7 @@ pub(super) fn rules(text: &str) -> Result<(Vec<Rule>, Patience), RuleError> {
         rules.push(rule);
     }
     rules.sort_by(|one, other| one.id.cmp(&other.id));
-    Ok((rules, patience))
+    Ok((rules, patience, limits.unwrap_or_default()))
 }
 
 /// What stands before the first rule: the format, and how long what failed must wait and prove itself.
@@ -68,21 +83,25 @@ fn read_head(head: Option<&Table>) -> Result<Patience, RuleError> {
                 let problem = "this build reads no such format";
                 return Err(wrong(problem, format!("write `format = {FORMAT}`")));
             }
-            (name @ ("first_wait_s" | "first_probation_s"), value) => {
-                let Some(span_ms) = span_ms(value) else {
-                    let way_out = format!("write seconds from 1 to {SPAN_S_MAX}");
-                    return Err(wrong("it is no span", way_out));
+            ("reboots_max", value) => {
+                let most = REPAIRS_KEPT_MAX;
+                let number = match value {
+                    Value::Number(number) => u32::try_from(*number).ok(),
+                    _ => None,
                 };
-                if name == "first_wait_s" {
-                    patience.first_wait_ms = span_ms;
-                } else {
-                    patience.first_probation_ms = span_ms;
-                }
+                let number = number.filter(|number| (1..=most).contains(number));
+                let way_out = || format!("write a whole number from 1 to {most}");
+                patience.reboots_max =
+                    number.ok_or_else(|| wrong("it is no such number", way_out()))?;
             }
-            _ => {
-                let problem = "nothing of that name may stand before the first rule";
-                let way_out = "write `format`, `first_wait_s` or `first_probation_s`".to_owned();
-                return Err(wrong(problem, way_out));
+            (name, value) => {
+                let Some(span) = span_of(&mut patience, name) else {
+                    let problem = "nothing of that name may stand before the first rule";
+                    let way_out = format!("write one of {}", HEAD.join(", "));
+                    return Err(wrong(problem, way_out));
+                };
+                let way_out = || format!("write seconds from 1 to {SPAN_S_MAX}");
+                *span = span_ms(value).ok_or_else(|| wrong("it is no span", way_out()))?;
             }
         }
     }
@@ -93,10 +112,19 @@ fn read_head(head: Option<&Table>) -> Result<Patience, RuleError> {
     Err(RuleError::at(0, "the file names no format", way_out))
 }
 
-/// Longest span that a file may ask for: a week.
-const SPAN_S_MAX: u64 = 7 * DAY_MS / SECOND_MS;
+fn span_of<'a>(patience: &'a mut Patience, name: &str) -> Option<&'a mut u64> {
+    match name {
+        "first_wait_s" => Some(&mut patience.first_wait_ms),
+        "first_probation_s" => Some(&mut patience.first_probation_ms),
+        "reboots_span_s" => Some(&mut patience.reboots_span_ms),
+        _ => None,
+    }
+}
 
-fn span_ms(value: &Value) -> Option<u64> {
+/// Longest span that a file may ask for: a week.
+pub(super) const SPAN_S_MAX: u64 = 7 * DAY_MS / SECOND_MS;
+
+pub(super) fn span_ms(value: &Value) -> Option<u64> {
     let Value::Number(seconds) = value else {
         return None;
     };
@@ -135,6 +163,8 @@ fn read_rule(table: &Table) -> Result<Rule, RuleError> {
         figure: fields.text("figure")?.to_owned(),
     };
     check_sense(&rule, &fields)?;
+    figures::check(&rule)
+        .map_err(|(field, problem, way_out)| fields.error(field, problem, way_out))?;
     Ok(rule)
 }
 
@@ -193,21 +223,6 @@ fn check_restart(
     let way_out =
         "let a rule about hosts say `no_gang` or `no_new_task` beside it, and block nothing";
     Err(fields.error(&format!("{name}_actions"), problem, way_out))
-}
-
-/// After how many repairs within a week of one component a person looks: as the rule `remediations` says, if it is enforced.
-pub(super) fn repairs_max(rules: &[Rule]) -> u32 {
-    let rule = rules.iter().find(|rule| rule.id == REMEDIATIONS);
-    let enforced = rule.filter(|rule| rule.mode == Mode::Enforce);
-    let conditions = enforced.into_iter().flat_map(|rule| &rule.fatal.when);
-    let least = conditions
-        .filter(|condition| condition.metric == REPAIRS)
-        .filter_map(|condition| match condition.operator {
-            Operator::AtLeast => u32::try_from(condition.value).ok(),
-            Operator::Above => u32::try_from(condition.value.saturating_add(1)).ok(),
-            _ => None,
-        });
-    least.min().unwrap_or(u32::MAX)
 }
 
 /// A rule's fields by name.

@@ -71,7 +71,8 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
     let waiting = |unit: &UnitIndex| {
         let known = job.unit(*unit);
         let not_before = known.map_or(TimeMs::default(), |known| known.not_before);
-        not_before <= round.now && !round.placed_early.contains(&(job.id, *unit))
+        not_before.max(round.state.held_until(job)) <= round.now
+            && !round.placed_early.contains(&(job.id, *unit))
     };
     let next = job.waiting_units().skip(placed).find(waiting);
     let unit = next.or_else(|| job.waiting_units().next());

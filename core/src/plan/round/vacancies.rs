@@ -54,7 +54,7 @@ impl Round<'_> {
             self.allowance.give(&job.spec, standing, &amounts);
         }
         self.capacity = trial;
-        if vacancy.not_before > self.now {
+        if vacancy.not_before.max(self.state.held_until(job)) > self.now {
             return;
         }
         self.plan.steps.push(Command::SwapMember(MemberSwap {

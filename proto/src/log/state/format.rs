@@ -28,6 +28,7 @@ pub fn command_format_shown(state: &State) -> u8 {
 pub(super) fn format_of(state: &State) -> u32 {
     let has_lives = state.job_defaults.is_some()
         || !state.replicas.is_empty()
+        || state.refounding.is_some()
         || state.jobs.values().any(|job| tells_of_lives(job))
         || has_detailed_events(state)
         || state.hosts.values().any(|host| host.one_way)

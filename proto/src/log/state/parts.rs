@@ -10,8 +10,8 @@ use muster_core::ids::{
     HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, RequestId, Revision,
 };
 use muster_core::state::{
-    Answer, EventLog, HealthRules, Job, Leadership, Losses, Reliability, Replicas, State,
-    StateParts, StoredAnswer, Unit,
+    Answer, EventLog, HealthRules, Hold, Job, Leadership, Losses, Refounding, Reliability,
+    Replicas, State, StateParts, StoredAnswer, Unit,
 };
 use muster_core::time::TimeMs;
 
@@ -60,6 +60,7 @@ impl Builder {
                 present: replicas::from_wire(head.replicas.clone()),
                 highest: ReplicaId(head.replica_id_highest),
             }),
+            refounding: head.refounding.map(refounding_from_wire),
             ..StateParts::default()
         };
         Self {
@@ -204,6 +205,28 @@ fn answer_from_wire(wire: v1::StoredAnswer) -> Field<(RequestId, StoredAnswer)> 
         answer,
     };
     Ok((unpack_request("answer.request", &wire.request)?, stored))
+}
+
+pub(super) fn refounding_to_wire(refounding: Refounding) -> v1::Refounding {
+    v1::Refounding {
+        origin_revision: refounding.origin.get(),
+        floor_revision: refounding.floor.get(),
+        hold: refounding.hold.map(|hold| v1::Hold {
+            began_at_ms: hold.began_at.0,
+            over_at_ms: hold.over_at.0,
+        }),
+    }
+}
+
+fn refounding_from_wire(wire: v1::Refounding) -> Refounding {
+    Refounding {
+        origin: Revision(wire.origin_revision),
+        floor: Revision(wire.floor_revision),
+        hold: wire.hold.map(|hold| Hold {
+            began_at: TimeMs(hold.began_at_ms),
+            over_at: TimeMs(hold.over_at_ms),
+        }),
+    }
 }
 
 pub(super) fn mark_to_wire((job, mark): (Option<JobId>, Revision)) -> v1::EventMark {

@@ -8,7 +8,7 @@ use muster_core::topology::Topology;
 use prost::Message;
 
 use super::format::format_of;
-use super::parts::{answer_to_wire, event_to_wire, mark_to_wire, part_to_wire};
+use super::parts::{answer_to_wire, event_to_wire, mark_to_wire, part_to_wire, refounding_to_wire};
 use super::{MAGIC, RECORD_BYTES_MAX, TASKS_PER_RECORD_MAX, host, job, queue};
 use crate::convert::ledger::ledger_to_wire;
 use crate::log::v1::state_record::Kind;
@@ -39,6 +39,7 @@ pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
         ledger: ledger_to_wire(&state.ledger),
         replicas: replicas::to_wire(&state.replicas.present),
         replica_id_highest: state.replicas.highest.get(),
+        refounding: state.refounding.map(refounding_to_wire),
     }))?;
     if *state.configured_topology != Topology::default() {
         let topology = state.configured_topology.as_ref();

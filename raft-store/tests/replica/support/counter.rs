@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
-use muster_raft_store::{DecodeError, StateMachine};
+use muster_raft_store::{DecodeError, Peer, StateMachine};
 
 /// Counts per name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,6 +64,10 @@ impl StateMachine for Counter {
 
     fn time_ms(&self) -> u64 {
         0
+    }
+
+    fn refound(&mut self, _former: &[(Peer, bool)]) {
+        self.revision += 1_000_000;
     }
 
     fn write_snapshot(&self, sink: &mut dyn Write) -> std::io::Result<()> {

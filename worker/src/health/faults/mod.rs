@@ -33,6 +33,12 @@ enum Command {
         count: u32,
         user: String,
     },
+    /// Rounds of one task a host, each of a job of its own that takes all CPUs of the host: every fourth on one host dies by a
+    /// segmentation fault, until the host is out of placement. Tells after how many starts, and how often another host was.
+    Lemon {
+        host: u32,
+        starts: u32,
+    },
     /// Submits a job; it is placed as the planner wants and runs until it is stopped.
     Run {
         name: String,
@@ -183,6 +189,7 @@ impl goldenscript::Runner for Faults {
                 world.add_hosts(*count, gpus.unwrap_or(8), (within, driver))?;
             }
             Command::Storm { count, user } => return world.storm(*count, user),
+            Command::Lemon { host, starts } => return world.lemon(*host, *starts),
             Command::Run {
                 name,
                 user,

@@ -50,6 +50,11 @@ const WORK_MS: u64 = 60_000;
 const STORM_RETRIES: u32 = 2;
 /// Looks at a storm until it must be over, half a minute apart.
 const STORM_LOOKS_MAX: u32 = 100;
+/// Of the tasks of a lemon every so many fails.
+const LEMON_FAILS_EVERY: u32 = 4;
+const SEGMENTATION_FAULT: i32 = 11;
+/// A round of tasks on all hosts: longer than what counts as one failure.
+const ROUND_MS: u64 = 90_000;
 /// The first bus of a host's GPUs.
 const FIRST_BUS: u8 = 0x10;
 
@@ -458,6 +463,65 @@ impl World {
         for part in ["blocked(auto) by", "refused", "breaker"] {
             let _ = writeln!(told, "{part}: {} times", count_of(part));
         }
+        self.shown = self.happened.len();
+        Ok(told)
+    }
+
+    /// See `Command::Lemon`.
+    pub(super) fn lemon(&mut self, host: u32, starts_max: u32) -> Result<String> {
+        let lemon = HostId(host);
+        let all = u32::try_from(self.hosts.len())?;
+        let mut starts = 0;
+        for round in 0..starts_max {
+            let names: Vec<String> = (0..all).map(|task| format!("{round}.{task}")).collect();
+            for name in &names {
+                self.submit(name, |spec| {
+                    spec.groups[0].resources.gpus = 0;
+                    spec.groups[0].resources.cpus_milli = testing::host(1, 1).cpus_milli;
+                    spec.retry.retries_max = 0;
+                });
+            }
+            self.settle();
+            for name in &names {
+                let job = self.jobs[name];
+                let attempt = self.cluster.attempt(job, UnitIndex(0));
+                let on = attempt.and_then(|attempt| Some(attempt.tasks.first()?.host));
+                let is_lemons = on == Some(lemon);
+                starts += u32::from(is_lemons);
+                let exit = if is_lemons && starts.is_multiple_of(LEMON_FAILS_EVERY) {
+                    Exit {
+                        code: None,
+                        signal: Some(SEGMENTATION_FAULT),
+                        ..testing::exit_with(0)
+                    }
+                } else {
+                    testing::exit_with(0)
+                };
+                if on.is_some() {
+                    self.cluster.exit(job, 0, exit);
+                    self.note_events();
+                }
+            }
+            self.wait(ROUND_MS);
+            let works = { self.cluster.state.host(lemon) }.is_some_and(|host| host.accepts_work());
+            if !works {
+                break;
+            }
+        }
+        let blocked = |of: HostId| {
+            self.cluster
+                .state
+                .host(of)
+                .is_some_and(|it| it.block.is_some())
+        };
+        let others = self
+            .hosts
+            .keys()
+            .filter(|of| **of != lemon && blocked(**of));
+        let told = format!(
+            "out of placement after {starts} starts, with {} others\n",
+            others.count()
+        );
         self.shown = self.happened.len();
         Ok(told)
     }

@@ -14,6 +14,7 @@ use muster_core::command::GpuHealth;
 use muster_core::health::checks::{CheckResult, RULE_PREFIX};
 use muster_core::health::component::Patience;
 use muster_core::health::evaluate::{Coalescer, Readings};
+use muster_core::health::guard_rails::RailsLimits;
 use muster_core::health::kernel_log::{BusMap, Xid};
 use muster_core::health::outbox::FINDINGS_WAITING_MAX;
 use muster_core::health::rules::{Clears, Codes, RuleSet};
@@ -428,6 +429,7 @@ fn shipped() -> RuleSet {
         RuleSet {
             rules: Vec::new(),
             patience: Patience::default(),
+            rails: RailsLimits::default(),
             codes: Codes {
                 xids: Vec::new(),
                 sxids: Vec::new(),

@@ -321,3 +321,48 @@ fn the_drivers_release_is_the_first_number_of_its_version() {
     assert_eq!(release(home.path()), Some(580));
     assert_eq!(release(&home.path().join("elsewhere")), None);
 }
+
+/// How long ten thousand lines may take that the kernel may write in a second: with room for a build that is not optimised, on a
+/// machine that does other things.
+const FLOOD_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+
+#[tokio::test]
+async fn ten_thousand_lines_a_second_are_read_in_time_and_told_once() {
+    const LINES: u64 = 10_000;
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("kmsg");
+    let line = |sequence: u64| {
+        // Two codes ever again, and once another one.
+        let code = match sequence {
+            5_000 => 79,
+            even if even.is_multiple_of(2) => 94,
+            _ => 31,
+        };
+        format!("12,{sequence},1,-;NVRM: Xid (PCI:0000:0f:00): {code}, pid=7\n")
+    };
+    let text: String = (1..=LINES).map(line).collect();
+    std::fs::write(&path, text).unwrap();
+    let mut buses = BusMap::default();
+    let bus = muster_core::health::kernel_log::BusId::parse("0000:0f:00.0").unwrap();
+    buses.learn(bus, FIRST);
+    let scanner = Scanner::new(Trust::Tests, Cursor::default(), buses);
+    let (sender, mut seen) = mpsc::channel(crate::limits::HEALTH_SEEN_MAX);
+    let log = crate::health::kernel_log::KernelLog::new(&path, "boot", scanner, sender);
+    let began = std::time::Instant::now();
+    let thread = std::thread::spawn(move || log.run());
+    let mut rig = Rig::new();
+    for _ in 1..LINES {
+        rig.judge.see(seen.recv().await.unwrap());
+    }
+    let mut told = rig.see(seen.recv().await.unwrap()).await;
+    assert!(began.elapsed() < FLOOD_TIME_MAX, "{:?}", began.elapsed());
+    drop(seen);
+    thread.join().unwrap();
+    told.sort();
+    let expected = [
+        "gpu 1 xid degraded policy=2",
+        "gpu 1 xid fatal policy=3",
+        "gpu 1 xid warn policy=1",
+    ];
+    assert_eq!(told, expected);
+}

@@ -1,0 +1,190 @@
+//! `muster audit`.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use muster_client::{AuditRecords, Client, ClientConfig, ClientError};
+use muster_proto::v1;
+use tokio::sync::mpsc;
+
+use crate::connection::{Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, Screen, note, render_rows, to_json_line};
+use crate::parse;
+use crate::view::AuditView;
+
+/// Messages of replicas that wait to be shown.
+const MESSAGES_AHEAD: usize = 16;
+/// Longest wait for a replica that does not answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// What to do with the audit log.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Who changed what, from where, and what the answer was; of all replicas together
+    Log(Log),
+}
+
+/// `muster audit log`
+#[derive(Debug, Args)]
+pub(crate) struct Log {
+    /// Only calls of so long ago (2h) or later
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    since: Option<Duration>,
+    /// Only calls of this user
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Go on with calls as they come
+    #[arg(short, long, conflicts_with = "export")]
+    follow: bool,
+    /// Write them into a file instead, one JSON document a line
+    #[arg(long, value_name = "FILE")]
+    export: Option<PathBuf>,
+}
+
+/// What a replica tells.
+type Told = (String, Result<Vec<v1::AuditRecord>, ClientError>);
+
+impl Verb {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::Log(log) => log.run(options).await,
+        }
+    }
+}
+
+impl Log {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let status = client.status(v1::Consistency::Stale).await?;
+        let screen = options.screen();
+        let since_ms = self.since.map(|since| {
+            let now_ms = u64::try_from(screen.now().as_millisecond()).unwrap_or_default();
+            now_ms.saturating_sub(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        });
+        let request = v1::ReadAuditLogRequest {
+            author: current_user(),
+            after_sequence: 0,
+            since_ms: since_ms.unwrap_or_default(),
+            user: self.user.clone().unwrap_or_default(),
+            follow: self.follow,
+        };
+        let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
+        for replica in status.replicas {
+            tokio::spawn(ask(replica.address, request.clone(), sender.clone()));
+        }
+        drop(sender);
+        if self.follow {
+            follow(&screen, receiver).await
+        } else {
+            self.show(&screen, receiver).await
+        }
+    }
+
+    /// All of it in the order of time, once every replica has told all that it has.
+    async fn show(
+        &self,
+        screen: &Screen,
+        mut receiver: mpsc::Receiver<Told>,
+    ) -> Result<Exit, Failure> {
+        let mut rows: Vec<AuditView> = Vec::new();
+        let mut silent: Vec<(String, ClientError)> = Vec::new();
+        while let Some((address, told)) = receiver.recv().await {
+            match told {
+                Ok(records) => rows.extend(records.into_iter().map(AuditView::from)),
+                Err(error @ ClientError::Refused { .. }) => return Err(error.into()),
+                Err(error) => silent.push((address, error)),
+            }
+        }
+        rows.sort_by_key(AuditView::order);
+        for (address, error) in &silent {
+            note(&format!(
+                "the replica at {address} did not tell what it has: {error}"
+            ));
+        }
+        match &self.export {
+            Some(path) => export(path, &rows)?,
+            None => screen.data(&render_rows(screen, 0, &rows)?)?,
+        }
+        // What is missing must not look like nothing.
+        Ok(if silent.is_empty() {
+            Exit::Ok
+        } else {
+            Exit::Error
+        })
+    }
+}
+
+fn export(path: &PathBuf, rows: &[AuditView]) -> Result<(), Failure> {
+    let written = File::create_new(path).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        for row in rows {
+            let line =
+                to_json_line(row).map_err(|failure| std::io::Error::other(failure.text()))?;
+            out.write_all(line.as_bytes())?;
+        }
+        out.flush()?;
+        out.get_ref().sync_all()
+    });
+    written.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+async fn follow(screen: &Screen, mut receiver: mpsc::Receiver<Told>) -> Result<Exit, Failure> {
+    let lines = Screen {
+        headers: false,
+        format: match screen.format {
+            Format::Json | Format::Yaml => Format::Jsonl,
+            format => format,
+        },
+        ..screen.clone()
+    };
+    while let Some((address, told)) = receiver.recv().await {
+        match told {
+            Ok(records) => {
+                let rows: Vec<AuditView> = records.into_iter().map(AuditView::from).collect();
+                lines.data(&render_rows(&lines, 0, &rows)?)?;
+            }
+            Err(error @ ClientError::Refused { .. }) => return Err(error.into()),
+            Err(error) => note(&format!("the replica at {address} tells no more: {error}")),
+        }
+    }
+    Err(Failure::new("no replica tells anything any more"))
+}
+
+/// Passes on what one replica has.
+async fn ask(address: String, request: v1::ReadAuditLogRequest, sender: mpsc::Sender<Told>) {
+    let told = |told| (address.clone(), told);
+    let mut records = match open(&address, request).await {
+        Ok(records) => records,
+        Err(error) => return drop(sender.send(told(Err(error))).await),
+    };
+    loop {
+        let next = match records.next().await {
+            Ok(None) => return,
+            Ok(Some(records)) => Ok(records),
+            Err(error) => Err(error),
+        };
+        let is_over = next.is_err();
+        if sender.send(told(next)).await.is_err() || is_over {
+            return;
+        }
+    }
+}
+
+async fn open(
+    address: &str,
+    request: v1::ReadAuditLogRequest,
+) -> Result<AuditRecords, ClientError> {
+    let config = ClientConfig {
+        deadline: ANSWER_MAX,
+        unreachable_deadline: Duration::ZERO,
+        discover: false,
+        ..ClientConfig::new([address])
+    };
+    Client::connect(config).await?.read_audit_log(request).await
+}

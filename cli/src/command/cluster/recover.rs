@@ -1,0 +1,176 @@
+//! `muster cluster recover`.
+
+use std::io::{self, BufRead as _, IsTerminal as _};
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::Timestamp;
+use muster_scheduler::offline::{Peer, Survivor};
+
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, Screen, ago, counted, instant, note, render_document};
+use crate::service::chain;
+
+/// `muster cluster recover`
+///
+/// For when a majority of the voters is lost for good. Run it on one replica that is left, which must not run. Where several
+/// are left, look at each with --dry-run first, and take the one with the highest term, and among those the highest index. It
+/// becomes the only member; the others can never come back, and new ones join with new ids (docs/backup.md).
+#[derive(Debug, Args)]
+pub(crate) struct Recover {
+    /// Data directory of the replica that is left
+    #[arg(long, value_name = "DIR")]
+    from_survivor: PathBuf,
+    /// Only tell what the replica has and what may be lost
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Recover {
+    pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let survivor =
+            Survivor::read(&self.from_survivor).map_err(|error| Failure::new(chain(&error)))?;
+        let screen = options.screen();
+        if screen.is_table() || !self.dry_run {
+            note(&told(&survivor, screen.now()));
+        }
+        if self.dry_run {
+            return tell(&screen, &survivor, None);
+        }
+        if !self.yes {
+            confirm(survivor.cluster_id())?;
+        }
+        let before = document(&survivor, None);
+        let (id, cluster) = (survivor.replica_id(), survivor.cluster_id().to_owned());
+        let own = survivor
+            .members()
+            .into_iter()
+            .find(|(peer, _)| peer.id == id);
+        let kept = survivor
+            .recover()
+            .map_err(|error| Failure::new(chain(&error)))?;
+        screen.data(&match screen.format {
+            Format::Table | Format::Wide => {
+                let address = own.map_or_else(String::new, |(peer, _)| peer.address);
+                format!(
+                    "replica {id} is the only member of cluster {cluster} now; what it had is kept in {}\n\
+                     start it; new replicas join with empty data directories, new ids, and --join {address}\n",
+                    kept.display()
+                )
+            }
+            Format::Name => format!("{id}\n"),
+            format => {
+                let mut done = before;
+                done["kept_in"] = kept.display().to_string().into();
+                render_document(format, &done)?
+            }
+        })?;
+        Ok(Exit::Ok)
+    }
+}
+
+/// What the replica has, and what may be lost.
+fn told(survivor: &Survivor, now: Timestamp) -> String {
+    let loss = survivor.loss();
+    let id = survivor.replica_id();
+    let others = survivor
+        .members()
+        .into_iter()
+        .filter(|(peer, _)| peer.id != id);
+    let others: Vec<String> = others.map(|(peer, _)| Peer::to_string(&peer)).collect();
+    let mut text = format!(
+        "replica {id} of cluster {} has everything up to log index {} of term {}, revision {}, written {} ({})\n",
+        survivor.cluster_id(),
+        loss.index,
+        loss.term,
+        survivor.state().revision,
+        instant(loss.time_ms),
+        ago(now, loss.time_ms),
+    );
+    text += "lost for good: whatever the others acknowledged after that; nobody knows how much that is\n";
+    if loss.voted_term > loss.term {
+        text += &format!(
+            "there was an election after its last entry (term {}): another replica may have led since\n",
+            loss.voted_term
+        );
+    }
+    if loss.unconfirmed > 0 {
+        text += &format!(
+            "kept: {} at the end that it does not know to be acknowledged\n",
+            match loss.unconfirmed {
+                1 => "1 entry".to_owned(),
+                more => format!("{more} entries"),
+            }
+        );
+    }
+    text += &format!(
+        "never to be started again, their data directories to be removed: {}\n",
+        if others.is_empty() {
+            "none".to_owned()
+        } else {
+            others.join(", ")
+        }
+    );
+    let live = survivor
+        .state()
+        .jobs
+        .values()
+        .filter(|job| !job.phase.is_terminal())
+        .count();
+    text += &format!(
+        "{} go on; those that wait begin only once no task that nobody remembers can have a lease",
+        counted(live as u64, "job")
+    );
+    text
+}
+
+fn document(survivor: &Survivor, kept: Option<&str>) -> serde_json::Value {
+    let loss = survivor.loss();
+    let member = |(peer, votes): &(Peer, bool)| serde_json::json!({"id": peer.id, "address": peer.address, "votes": votes});
+    serde_json::json!({
+        "cluster_id": survivor.cluster_id(),
+        "replica_id": survivor.replica_id(),
+        "revision": survivor.state().revision.get(),
+        "term": loss.term,
+        "index": loss.index,
+        "voted_term": loss.voted_term,
+        "unconfirmed_entries": loss.unconfirmed,
+        "written_at": instant(loss.time_ms),
+        "members": survivor.members().iter().map(member).collect::<Vec<_>>(),
+        "kept_in": kept,
+    })
+}
+
+fn tell(screen: &Screen, survivor: &Survivor, kept: Option<&str>) -> Result<Exit, Failure> {
+    match screen.format {
+        Format::Table | Format::Wide => {}
+        Format::Name => screen.data(&format!("{}\n", survivor.replica_id()))?,
+        format => screen.data(&render_document(format, &document(survivor, kept))?)?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// Lets a person say that this is meant.
+fn confirm(cluster: &str) -> Result<(), Failure> {
+    if !io::stdin().is_terminal() {
+        return Err(
+            Failure::usage("nothing was changed: nobody is there to be asked")
+                .help("--yes does it without asking"),
+        );
+    }
+    note(&format!("type the cluster's name ({cluster}) to go on:"));
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer);
+    read.map_err(|error| Failure::new(format!("cannot read the answer: {error}")))?;
+    if answer.trim() == cluster {
+        return Ok(());
+    }
+    Err(Failure::new(
+        "nothing was changed: that is not the cluster's name",
+    ))
+}

@@ -1,0 +1,177 @@
+//! `muster snapshot`.
+
+mod save;
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use muster_scheduler::offline::{Backup, Foundation, Key, Peer};
+
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, Screen, render_document};
+use crate::service::chain;
+use crate::view::BackupView;
+
+/// What to do with backups.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Save the cluster's whole state into a file, and check it
+    Save(save::Save),
+    /// Check every byte of a saved file and show what it holds; no cluster is needed
+    Inspect(Inspect),
+    /// Make the data of a new cluster's first replica from a saved file; no cluster is needed
+    ///
+    /// Everything that was acknowledged after the file was saved is lost. The old cluster must not run any more. Workers that
+    /// still run tasks of it keep those that the file knows, and stop the others; what waits is held back for as long as a
+    /// task that nobody remembers may still run (docs/backup.md).
+    Restore(Restore),
+}
+
+/// The key of an encrypted file.
+#[derive(Debug, Args)]
+pub(crate) struct KeyFile {
+    /// File with the key, 64 hexadecimal digits: `openssl rand -hex 32` makes one
+    #[arg(long = "key-file", alias = "encrypt-key-file", value_name = "FILE")]
+    path: Option<PathBuf>,
+}
+
+/// `muster snapshot inspect`
+#[derive(Debug, Args)]
+pub(crate) struct Inspect {
+    /// The saved file
+    file: PathBuf,
+    #[command(flatten)]
+    key: KeyFile,
+}
+
+/// `muster snapshot restore`
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The saved file
+    file: PathBuf,
+    /// Where the replica's data is to lie; empty, or not there yet
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// Name of the new cluster; that of the old one if none is given
+    #[arg(long, value_name = "NAME")]
+    cluster_id: Option<String>,
+    /// Id of the new cluster's first replica
+    #[arg(long, value_name = "ID", default_value_t = 1)]
+    replica_id: u64,
+    /// How others will reach it: host:port
+    #[arg(long, value_name = "ADDRESS")]
+    advertise: String,
+    #[command(flatten)]
+    key: KeyFile,
+}
+
+impl Verb {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::Save(save) => save.run(options).await,
+            Self::Inspect(inspect) => inspect.run(options),
+            Self::Restore(restore) => restore.run(options),
+        }
+    }
+}
+
+impl KeyFile {
+    /// The key, if one was given.
+    pub(crate) fn read(&self) -> Result<Option<Key>, Failure> {
+        let Some(path) = &self.path else {
+            return Ok(None);
+        };
+        let about =
+            |detail: String| Failure::usage(format!("key file {}: {detail}", path.display()));
+        let text = fs::read_to_string(path).map_err(|error| about(error.to_string()))?;
+        let key = Key::parse(&text).map_err(|error| about(error.to_string()))?;
+        Ok(Some(key))
+    }
+}
+
+/// Reads a saved file and checks all of it.
+pub(crate) fn read(path: &Path, key: Option<&Key>) -> Result<Backup, Failure> {
+    let about = |detail: String| Failure::new(format!("{}: {detail}", path.display()));
+    let file = File::open(path).map_err(|error| about(error.to_string()))?;
+    Backup::read(&mut BufReader::new(file), key).map_err(|error| about(chain(&error)))
+}
+
+impl Inspect {
+    fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let backup = read(&self.file, self.key.read()?.as_ref())?;
+        let view = BackupView::new(&self.file, &backup)?;
+        let screen = options.screen();
+        screen.data(&render(&screen, &view)?)?;
+        Ok(Exit::Ok)
+    }
+}
+
+impl Restore {
+    fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let usage = |rule: &str| Err(Failure::usage(rule.to_owned()));
+        if self.replica_id == 0 {
+            return usage("--replica-id must not be 0");
+        }
+        let port = self
+            .advertise
+            .rsplit_once(':')
+            .map(|(_, port)| port.parse::<u16>());
+        if !matches!(port, Some(Ok(1..))) {
+            return usage("--advertise is not host:port");
+        }
+        if self.cluster_id.as_deref() == Some("") {
+            return usage("--cluster-id must not be empty");
+        }
+        let backup = read(&self.file, self.key.read()?.as_ref())?;
+        let view = BackupView::new(&self.file, &backup)?;
+        let foundation = Foundation {
+            cluster_id: { self.cluster_id }.unwrap_or_else(|| backup.about.cluster_id.clone()),
+            replica: Peer::new(self.replica_id, self.advertise),
+            data_dir: self.data_dir,
+        };
+        let restored = foundation.restore(backup);
+        restored.map_err(|error| Failure::new(chain(&error)))?;
+        let screen = options.screen();
+        screen.data(&match screen.format {
+            Format::Table | Format::Wide => told(&view, &foundation),
+            Format::Name => format!("{}\n", foundation.cluster_id),
+            format => {
+                let done = serde_json::json!({
+                    "cluster_id": foundation.cluster_id,
+                    "replica_id": foundation.replica.id,
+                    "address": foundation.replica.address,
+                    "data_dir": foundation.data_dir,
+                    "snapshot": view,
+                });
+                render_document(format, &done)?
+            }
+        })?;
+        Ok(Exit::Ok)
+    }
+}
+
+fn told(view: &BackupView, foundation: &Foundation) -> String {
+    let (id, address) = (foundation.replica.id, &foundation.replica.address);
+    let (cluster, folder) = (&foundation.cluster_id, foundation.data_dir.display());
+    format!(
+        "{folder} holds replica {id} of cluster {cluster}, as cluster {} was at {}\n\
+         what was acknowledged later is lost; start it only once nothing of the old cluster runs:\n  \
+         muster scheduler --cluster-id {cluster} --replica-id {id} --peer {id}={address} --data-dir {folder}\n\
+         others join it with empty data directories, new ids, and --join {address}\n",
+        view.cluster_id(),
+        view.taken_at(),
+    )
+}
+
+pub(crate) fn render(screen: &Screen, view: &BackupView) -> Result<String, Failure> {
+    match screen.format {
+        Format::Table | Format::Wide => Ok(view.render(screen.now())),
+        Format::Name => Ok(format!("{}\n", view.cluster_id())),
+        format => render_document(format, view),
+    }
+}

@@ -1,0 +1,175 @@
+//! `muster snapshot save`.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use clap::Args;
+use muster_client::{Client, ClientError};
+use muster_scheduler::offline::{BackupError, Key, reseal};
+
+use super::{KeyFile, read, render};
+use crate::connection::{Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::service::chain;
+use crate::view::BackupView;
+
+/// Pieces that wait to be written.
+const PIECES_AHEAD: usize = 4;
+/// Saves begun at most: one that is cut off begins anew, at another replica where one is known.
+const TRIES_MAX: usize = 3;
+
+/// `muster snapshot save`
+#[derive(Debug, Args)]
+pub(crate) struct Save {
+    /// The file; it appears only once it is whole and checked
+    file: PathBuf,
+    #[command(flatten)]
+    key: KeyFile,
+    /// Replace a file that is there
+    #[arg(long)]
+    force: bool,
+}
+
+/// How a try ended that brought no file.
+enum Cut {
+    Final(Failure),
+    /// The connection broke, or the replica stopped.
+    Again(ClientError),
+}
+
+impl Save {
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let key = self.key.read()?;
+        if self.file.exists() && !self.force {
+            let told = format!("{} is there already", self.file.display());
+            return Err(Failure::usage(told).help("--force replaces it"));
+        }
+        let client = options.connect_to_follow().await?;
+        let partial = partial(&self.file);
+        let mut tries = 0;
+        let saved = loop {
+            tries += 1;
+            match receive(&client, &partial, key.clone()).await {
+                Err(Cut::Again(error)) if tries < TRIES_MAX => {
+                    tracing::debug!(%error, "a save was cut off");
+                }
+                Err(Cut::Again(error)) => break Err(error.into()),
+                Err(Cut::Final(failure)) => break Err(failure),
+                Ok(()) => break self.publish(&partial, key.as_ref()),
+            }
+        };
+        if saved.is_err() {
+            // What failed is told; a file that was never made is no further trouble.
+            drop(fs::remove_file(&partial));
+        }
+        let view = saved?;
+        let screen = options.screen();
+        screen.data(&render(&screen, &view)?)?;
+        Ok(Exit::Ok)
+    }
+
+    /// Checks what lies on the disk now, and gives it its name.
+    fn publish(&self, partial: &Path, key: Option<&Key>) -> Result<BackupView, Failure> {
+        let backup = read(partial, key)?;
+        let renamed = fs::rename(partial, &self.file).and_then(|()| sync_folder(&self.file));
+        renamed.map_err(|error| Failure::new(format!("{}: {error}", self.file.display())))?;
+        BackupView::new(&self.file, &backup)
+    }
+}
+
+/// Where a file lies until it is whole.
+fn partial(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
+}
+
+fn sync_folder(file: &Path) -> io::Result<()> {
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
+}
+
+/// Writes what a replica sends, checked and sealed on the way.
+async fn receive(client: &Client, path: &Path, key: Option<Key>) -> Result<(), Cut> {
+    let saved = client.save_snapshot(&current_user()).await;
+    let mut saved = saved.map_err(|error| Cut::Final(error.into()))?;
+    let (sender, receiver) = sync_channel(PIECES_AHEAD);
+    let path = path.to_owned();
+    let writing = tokio::task::spawn_blocking(move || write(receiver, &path, key.as_ref()));
+    let cut = loop {
+        match saved.next().await {
+            Ok(Some(piece)) => {
+                if !send(&sender, piece.to_vec()).await {
+                    break None;
+                }
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    drop(sender);
+    let written = writing
+        .await
+        .map_err(|error| Cut::Final(Failure::internal(&error)))?;
+    match (cut, written) {
+        (Some(error @ ClientError::Unreachable { .. }), _) => Err(Cut::Again(error)),
+        (Some(error), _) => Err(Cut::Final(error.into())),
+        (None, Err(failure)) => Err(Cut::Final(failure)),
+        (None, Ok(())) => Ok(()),
+    }
+}
+
+/// Hands a piece to the writer without blocking the runtime's thread; false if the writer has given up.
+async fn send(sender: &SyncSender<Vec<u8>>, piece: Vec<u8>) -> bool {
+    let sender = sender.clone();
+    let sent = tokio::task::spawn_blocking(move || sender.send(piece).is_ok());
+    sent.await.unwrap_or(false)
+}
+
+fn write(receiver: Receiver<Vec<u8>>, path: &Path, key: Option<&Key>) -> Result<(), Failure> {
+    let about = |detail: String| Failure::new(format!("{}: {detail}", path.display()));
+    let file = File::create(path).map_err(|error| about(error.to_string()))?;
+    let mut out = BufWriter::new(file);
+    let mut input = Pieces {
+        receiver,
+        piece: io::Cursor::new(Vec::new()),
+    };
+    match reseal(&mut input, &mut out, (None, key)) {
+        Ok(_) => {}
+        Err(BackupError::Read(error)) => return Err(about(error.to_string())),
+        Err(error) => {
+            return Err(Failure::new(format!(
+                "what the replica sent is unusable: {}",
+                chain(&error)
+            )));
+        }
+    }
+    let synced = out.flush().and_then(|()| out.get_ref().sync_all());
+    synced.map_err(|error| about(error.to_string()))
+}
+
+/// Reads what arrives.
+struct Pieces {
+    receiver: Receiver<Vec<u8>>,
+    piece: io::Cursor<Vec<u8>>,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.piece.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            match self.receiver.recv() {
+                Ok(piece) => self.piece = io::Cursor::new(piece),
+                Err(_) => return Ok(0),
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The audit log of a replica.
+
+use muster_proto::v1;
+use tonic::{Code, Streaming};
+
+use crate::client::{Client, admin};
+use crate::error::{ClientError, FailedTry};
+use crate::retry::{Verdict, judge};
+
+/// Completes the sentence "cannot ...".
+const OPERATION: &str = "read the audit log";
+
+/// Records of a replica, as they come.
+#[derive(Debug)]
+pub struct AuditRecords {
+    messages: Streaming<v1::ReadAuditLogResponse>,
+    address: String,
+}
+
+impl Client {
+    /// Reads the audit log of the replica that answers. Each replica has its own: for all of it, ask every one with a client
+    /// that knows only that.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `NOT_YOURS` if `author` is no admin of the cluster.
+    pub async fn read_audit_log(
+        &self,
+        request: v1::ReadAuditLogRequest,
+    ) -> Result<AuditRecords, ClientError> {
+        let opened = self.call_somewhere(self.operation(OPERATION), |channel| {
+            let request = request.clone();
+            async move { admin(channel).read_audit_log(request).await }
+        });
+        let (messages, address) = opened.await?;
+        Ok(AuditRecords { messages, address })
+    }
+}
+
+impl AuditRecords {
+    /// The next records, in order; none at the end.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`] if the replica stopped or the connection broke.
+    pub async fn next(&mut self) -> Result<Option<Vec<v1::AuditRecord>>, ClientError> {
+        match self.messages.message().await {
+            Ok(message) => Ok(message.map(|message| message.records)),
+            Err(status) => Err(match judge(&status) {
+                Verdict::Final(refusal) if refusal.code != Code::Internal => ClientError::Refused {
+                    operation: OPERATION,
+                    refusal,
+                },
+                _ => ClientError::Unreachable {
+                    operation: OPERATION,
+                    tried: vec![FailedTry {
+                        address: self.address.clone(),
+                        cause: status.message().to_owned(),
+                    }],
+                },
+            }),
+        }
+    }
+}

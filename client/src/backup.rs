@@ -1,0 +1,78 @@
+//! The cluster's whole state as a backup file.
+
+use bytes::Bytes;
+use muster_proto::v1;
+use tonic::Streaming;
+
+use crate::client::{Client, admin};
+use crate::error::{ClientError, FailedTry};
+use crate::retry::{Verdict, judge};
+
+/// Completes the sentence "cannot ...".
+const OPERATION: &str = "save a snapshot";
+
+/// A backup file on its way from a replica. Every part of it carries a digest: whoever writes it checks them.
+#[derive(Debug)]
+pub struct SavedSnapshot {
+    parts: Streaming<v1::SaveSnapshotResponse>,
+    address: String,
+    patience: std::time::Duration,
+}
+
+impl Client {
+    /// Asks for a backup of all that was acknowledged before this call.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `NOT_YOURS` if `author` is no admin of the cluster, and with code `Unimplemented`
+    /// if the cluster is too old.
+    pub async fn save_snapshot(&self, author: &str) -> Result<SavedSnapshot, ClientError> {
+        let request = v1::SaveSnapshotRequest {
+            author: author.to_owned(),
+        };
+        let opened = self.call_somewhere(self.operation(OPERATION), |channel| {
+            let request = request.clone();
+            async move { admin(channel).save_snapshot(request).await }
+        });
+        let (parts, address) = opened.await?;
+        Ok(SavedSnapshot {
+            parts,
+            address,
+            patience: self.config().deadline,
+        })
+    }
+}
+
+impl SavedSnapshot {
+    /// The next bytes of the file; none at its end.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`] if the replica stopped or the connection broke: begin anew, another replica serves as
+    /// well.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        let Ok(message) = tokio::time::timeout(self.patience, self.parts.message()).await else {
+            let limit = self.patience.as_secs_f64();
+            return Err(self.cut(format!("nothing more came within {limit} s")));
+        };
+        match message {
+            Ok(part) => Ok(part.map(|part| part.chunk)),
+            Err(status) => Err(match judge(&status) {
+                Verdict::Final(refusal) => ClientError::Refused {
+                    operation: OPERATION,
+                    refusal,
+                },
+                Verdict::Redirect { leader } => self.cut(format!("{leader} leads")),
+                Verdict::Again { cause, .. } => self.cut(cause),
+            }),
+        }
+    }
+
+    fn cut(&self, cause: String) -> ClientError {
+        ClientError::Unreachable {
+            operation: OPERATION,
+            tried: vec![FailedTry {
+                address: self.address.clone(),
+                cause,
+            }],
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Figures of rules that the state itself counts for: no reading meets their conditions. What such a rule says decides, in one
+//! form of which the state reads its figure; another form is refused instead of shown and not heeded.
+
+use super::{Condition, Hold, Operator, Rule, RuleSet, SPAN_MS_MAX, Side, condition};
+use crate::health::component::REPAIRS_KEPT_MAX;
+use crate::health::evaluate::{OCCURRENCE_KEPT_MS, OCCURRENCES_PER_GPU_MAX};
+use crate::health::flaps::SILENCES_KEPT_MAX;
+use crate::health::lemons::LEMON_MILLI;
+use crate::health::{Action, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Scope, Severity};
+
+/// Fatal XIDs that come again and again.
+pub const XID_REPEAT: &str = "xid_repeat";
+/// XID 31 on one GPU.
+pub const XID_31: &str = "xid31_same_gpu";
+/// XID 13 on one cluster of a GPU.
+pub const XID_13: &str = "xid13_same_tpc";
+/// Repairs of one component.
+pub const REMEDIATIONS: &str = "remediations";
+/// Failures of several jobs and users on one GPU.
+pub const HISTORY: &str = "history";
+/// A host that fails more often than others.
+pub const LEMON: &str = "lemon";
+/// A host that comes and goes.
+pub const FLAPPING: &str = "flapping";
+
+/// Jobs whose failures are compared on one GPU.
+const JOBS_COMPARED_MAX: u32 = 64;
+
+/// How often something must happen, and within how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Often {
+    /// How often.
+    pub times: u32,
+    /// Within how many milliseconds.
+    pub span_ms: u64,
+}
+
+impl Often {
+    /// The span, for people: `24 h`, `10 min`.
+    #[must_use]
+    pub fn span(self) -> String {
+        let units = [(HOUR_MS, "h"), (MINUTE_MS, "min")];
+        let fits = |(unit_ms, _): &&(u64, &str)| self.span_ms.is_multiple_of(*unit_ms);
+        let (unit_ms, word) = units.iter().find(fits).unwrap_or(&(SECOND_MS, "s"));
+        format!("{} {word}", self.span_ms / unit_ms)
+    }
+}
+
+/// In which form a rule has its figure.
+struct Form {
+    rule: &'static str,
+    metric: &'static str,
+    severity: Severity,
+    figure: Figure,
+}
+
+enum Figure {
+    /// Occurrences in a span: what is usual, and the most that the state remembers.
+    Often { usual: Often, most: Often },
+    /// One value.
+    Value,
+}
+
+const FORMS: [Form; 7] = [
+    bursts(XID_REPEAT, 5),
+    bursts(XID_31, 2),
+    bursts(XID_13, 2),
+    often(REMEDIATIONS, "repairs", (5, 7 * DAY_MS), REPAIRS),
+    often(HISTORY, "failures", (2, DAY_MS), FAILURES),
+    Form {
+        rule: LEMON,
+        metric: "score_milli",
+        severity: Severity::Fatal,
+        figure: Figure::Value,
+    },
+    Form {
+        severity: Severity::Degraded,
+        ..often(FLAPPING, "silences", (3, 10 * MINUTE_MS), SILENCES)
+    },
+];
+
+const REPAIRS: Often = Often {
+    times: REPAIRS_KEPT_MAX,
+    span_ms: SPAN_MS_MAX,
+};
+/// Ends are compared with those of a day.
+const FAILURES: Often = Often {
+    times: JOBS_COMPARED_MAX,
+    span_ms: DAY_MS,
+};
+const SILENCES: Often = Often {
+    times: SILENCES_KEPT_MAX,
+    span_ms: SPAN_MS_MAX,
+};
+const BURSTS: Often = Often {
+    times: OCCURRENCES_PER_GPU_MAX,
+    span_ms: OCCURRENCE_KEPT_MS,
+};
+
+const fn bursts(rule: &'static str, times: u32) -> Form {
+    often(rule, "bursts", (times, DAY_MS), BURSTS)
+}
+
+const fn often(
+    rule: &'static str,
+    metric: &'static str,
+    (times, span_ms): (u32, u64),
+    most: Often,
+) -> Form {
+    let usual = Often { times, span_ms };
+    Form {
+        rule,
+        metric,
+        severity: Severity::Fatal,
+        figure: Figure::Often { usual, most },
+    }
+}
+
+impl Form {
+    fn of(rule: &str) -> Option<&'static Self> {
+        FORMS.iter().find(|form| form.rule == rule)
+    }
+
+    /// The side that the state counts for, and the other one.
+    const fn sides<'a>(&self, rule: &'a Rule) -> (&'a Side, &'a Side) {
+        match self.severity {
+            Severity::Degraded => (&rule.degraded, &rule.fatal),
+            _ => (&rule.fatal, &rule.degraded),
+        }
+    }
+
+    const fn names(&self) -> (&'static str, &'static str) {
+        match self.severity {
+            Severity::Degraded => ("degraded", "fatal"),
+            _ => ("fatal", "degraded"),
+        }
+    }
+
+    /// What a condition says; none if it is not in this form.
+    fn read(&self, condition: &Condition) -> Option<Often> {
+        let is_mine = condition.metric == self.metric && condition.model.is_none();
+        let value = match condition.operator {
+            Operator::AtLeast => condition.value,
+            Operator::Above => condition.value.checked_add(1)?,
+            _ => return None,
+        };
+        let value = u32::try_from(value).ok().filter(|_| is_mine)?;
+        match (&self.figure, condition.hold) {
+            (Figure::Value, Hold::Once) => Some(Often {
+                times: value,
+                span_ms: 0,
+            }),
+            // Without a span, what is usual.
+            (Figure::Often { usual, most }, Hold::Once) => Some(Often {
+                times: value,
+                ..*usual
+            })
+            .filter(|it| (1..=most.times).contains(&it.times)),
+            (Figure::Often { most, .. }, Hold::Within { times, span_ms }) => {
+                let fits = value == 1 && times <= most.times && span_ms <= most.span_ms;
+                fits.then_some(Often { times, span_ms })
+            }
+            _ => None,
+        }
+    }
+
+    fn way_out(&self) -> String {
+        let metric = self.metric;
+        match &self.figure {
+            Figure::Value => format!("write `{metric} >= NUMBER`, and nothing else"),
+            Figure::Often { usual, most } => {
+                let (times, span) = (usual.times, condition::Span(usual.span_ms));
+                let (most, longest) = (most.times, condition::Span(most.span_ms));
+                format!(
+                    "write `{metric} >= 1, {times} in {span}`, with 1 to {most} times in at most {longest}"
+                )
+            }
+        }
+    }
+}
+
+/// What is wrong with a rule that the state counts for: the field, the problem and the way out.
+pub(super) fn check(rule: &Rule) -> Result<(), (&'static str, String, String)> {
+    let Some(form) = Form::of(&rule.id) else {
+        return Ok(());
+    };
+    let (side, other) = form.sides(rule);
+    let (name, other_name) = form.names();
+    let [condition] = &side.when[..] else {
+        let problem = "the state itself counts for this rule, by one condition".to_owned();
+        return Err((name, problem, form.way_out()));
+    };
+    if form.read(condition).is_none() {
+        let problem = format!("the state itself counts for this rule, and not `{condition}`");
+        return Err((name, problem, form.way_out()));
+    }
+    if !rule.healthy.is_empty() {
+        let problem = "the state itself knows when this rule is over".to_owned();
+        return Err(("healthy", problem, "remove it".to_owned()));
+    }
+    let is_one = |it: &Condition| it.hold == Hold::Once && it.value == 1 && form.read(it).is_some();
+    let only_counts = other.actions.iter().all(|action| *action == Action::Count);
+    if other.block == Scope::None && only_counts && other.when.iter().all(is_one) {
+        return Ok(());
+    }
+    let problem = format!("for this rule only `{name}` is heeded");
+    Err((
+        other_name,
+        problem,
+        format!("remove it, and let `{name}` say when"),
+    ))
+}
+
+/// What a rule says that the state counts for; none if it says nothing.
+fn figure(rule: &Rule) -> Option<Often> {
+    let form = Form::of(&rule.id)?;
+    let (side, _) = form.sides(rule);
+    side.when.iter().find_map(|it| form.read(it))
+}
+
+/// After how many repairs of one component a person looks, and within how long: as the rule says, if it is enforced.
+pub(super) fn repairs(rules: &[Rule]) -> Option<Often> {
+    let rule = rules.iter().find(|rule| rule.id == REMEDIATIONS)?;
+    figure(rule).filter(|_| rule.mode == super::Mode::Enforce)
+}
+
+impl RuleSet {
+    /// How often what a rule is about must happen, for rules that the state itself counts for; none if there is no such rule.
+    #[must_use]
+    pub fn often(&self, id: &str) -> Option<Often> {
+        figure(self.rule(id)?)
+    }
+
+    /// The same; what is usual if there is no such rule.
+    #[must_use]
+    pub(crate) fn often_or_usual(&self, id: &str) -> Often {
+        let usual = || match Form::of(id).map(|form| &form.figure) {
+            Some(Figure::Often { usual, .. }) => *usual,
+            Some(Figure::Value) | None => Often {
+                times: u32::MAX,
+                span_ms: 0,
+            },
+        };
+        self.often(id).unwrap_or_else(usual)
+    }
+
+    /// The score from which on a host is a lemon, in thousandths.
+    #[must_use]
+    pub fn lemon_milli(&self) -> u32 {
+        self.often(LEMON).map_or(LEMON_MILLI, |it| it.times)
+    }
+}

@@ -1,0 +1,82 @@
+//! The table `[rails]`: how much harm the rules together may do.
+
+use super::RuleError;
+use super::parse::{SPAN_S_MAX, span_ms};
+use super::text::{Entry, Table, Value};
+use crate::health::guard_rails::RailsLimits;
+
+/// The table's name: no rule can have it.
+pub(super) const RAILS: &str = "rails";
+/// What is a part of a pool.
+const PERMILLE: (u32, u32) = (1, 1_000);
+/// What is counted, and may be none at all.
+const COUNT: (u32, u32) = (0, 64);
+/// What is counted, and one at least.
+const SOME: (u32, u32) = (1, 64);
+const NAMES: [&str; 10] = [
+    "soft_hour_permille",
+    "soft_outstanding_permille",
+    "hosts_always",
+    "hard_permille",
+    "per_job",
+    "per_tenant",
+    "users_min",
+    "repairs_permille",
+    "repairs_per_rack",
+    "breaker_s",
+];
+
+/// Reads the table; what it does not say is as it ships.
+pub(super) fn read(table: &Table) -> Result<RailsLimits, RuleError> {
+    let mut limits = RailsLimits::default();
+    for (index, entry) in table.entries.iter().enumerate() {
+        let wrong = |problem: &str, way_out: String| {
+            RuleError::at(entry.line, problem, way_out).of_field(&entry.name)
+        };
+        if table.entries[..index]
+            .iter()
+            .any(|it| it.name == entry.name)
+        {
+            return Err(wrong("it is there twice", "remove one".to_owned()));
+        }
+        if entry.name == "breaker_s" {
+            let way_out = || format!("write seconds from 1 to {SPAN_S_MAX}");
+            limits.breaker_ms =
+                span_ms(&entry.value).ok_or_else(|| wrong("it is no span", way_out()))?;
+            continue;
+        }
+        let Some((limit, range)) = limit_of(&mut limits, &entry.name) else {
+            let way_out = format!("they are {}", NAMES.join(", "));
+            return Err(wrong("there is no such rail", way_out));
+        };
+        *limit = number(entry, range).ok_or_else(|| {
+            let (least, most) = range;
+            let way_out = format!("write a whole number from {least} to {most}");
+            wrong("it is no such number", way_out)
+        })?;
+    }
+    Ok(limits)
+}
+
+fn limit_of<'a>(limits: &'a mut RailsLimits, name: &str) -> Option<(&'a mut u32, (u32, u32))> {
+    Some(match name {
+        "soft_hour_permille" => (&mut limits.soft_hour_permille, PERMILLE),
+        "soft_outstanding_permille" => (&mut limits.soft_outstanding_permille, PERMILLE),
+        "hosts_always" => (&mut limits.hosts_always, COUNT),
+        "hard_permille" => (&mut limits.hard_permille, PERMILLE),
+        "per_job" => (&mut limits.per_job, COUNT),
+        "per_tenant" => (&mut limits.per_tenant, COUNT),
+        "users_min" => (&mut limits.users_min, SOME),
+        "repairs_permille" => (&mut limits.repairs_permille, PERMILLE),
+        "repairs_per_rack" => (&mut limits.repairs_per_rack, SOME),
+        _ => return None,
+    })
+}
+
+fn number(entry: &Entry, (least, most): (u32, u32)) -> Option<u32> {
+    let Value::Number(number) = entry.value else {
+        return None;
+    };
+    let number = u32::try_from(number).ok()?;
+    (least..=most).contains(&number).then_some(number)
+}

@@ -1,0 +1,129 @@
+//! The data of a new group's first replica.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+
+use muster_proto::raft::v1 as proto;
+
+use super::{ENTRIES_SKIPPED, RefoundError, TERMS_SKIPPED, disk, staging};
+use crate::backup::Backup;
+use crate::codec::{convert, frame};
+use crate::disk::{LogChange, LogDisk as _, MetaKey, RocksLog, SnapshotDirectory};
+use crate::error::OpenError;
+use crate::identity::{DIRECTORY_VERSION, DirectoryLock};
+use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER, random_incarnation};
+use crate::peer::Peer;
+use crate::shared::Applied;
+use crate::snapshot::SnapshotStore;
+use crate::state_machine::StateMachine;
+use crate::types::{LeaderId, LogId, Membership, Node, StoredMembership};
+
+/// The only member of a group that is founded anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Foundation {
+    /// Where its data will lie.
+    pub data_dir: PathBuf,
+    /// The group's cluster.
+    pub cluster_id: String,
+    /// The replica, and how others will reach it.
+    pub replica: Peer,
+}
+
+impl Foundation {
+    /// Makes the data directory of a replica that is the only member of a new group and goes on from a backup. Others join
+    /// it as they join any group.
+    ///
+    /// # Errors
+    /// [`RefoundError::NotEmpty`] if there is data already; what cannot be written.
+    pub fn restore<M: StateMachine>(&self, backup: Backup<M>) -> Result<(), RefoundError> {
+        if staging::holds_data(&self.data_dir) && !self.is_cut_off_restore() {
+            return Err(RefoundError::NotEmpty {
+                directory: self.data_dir.clone(),
+            });
+        }
+        let _lock = DirectoryLock::take(&self.data_dir)?;
+        let mut state = backup.state;
+        state.refound(&backup.members);
+        let staged = staging::clear(&self.data_dir)?;
+        self.write(&staged, (backup.term, backup.index), state)?;
+        staging::seal(&self.data_dir)?;
+        staging::take_place(&self.data_dir, "before-restore")?;
+        Ok(())
+    }
+
+    /// Whether an earlier restore was cut off here: there is nothing but what it staged or put in its place.
+    fn is_cut_off_restore(&self) -> bool {
+        staging::refuse_half_made(&self.data_dir).is_err()
+            && !self.data_dir.join(LOG_FOLDER).exists()
+    }
+
+    /// Writes the data of the group into an empty folder; `last` are the term and the index that the state covers.
+    pub(super) fn write<M: StateMachine>(
+        &self,
+        folder: &Path,
+        last: (u64, u64),
+        state: M,
+    ) -> Result<(), OpenError> {
+        let incarnation = random_incarnation();
+        let (term, index) = last;
+        let last = LogId::new(
+            LeaderId {
+                term: term.saturating_add(TERMS_SKIPPED),
+                node_id: self.replica.id,
+            },
+            index.saturating_add(ENTRIES_SKIPPED),
+        );
+        let node = Node {
+            address: self.replica.address.clone(),
+            incarnation,
+        };
+        let membership = Membership::new(
+            vec![BTreeSet::from([self.replica.id])],
+            BTreeMap::from([(self.replica.id, node)]),
+        )
+        .map_err(|error| OpenError::Engine(format!("the new membership: {error}")))?;
+        let applied = Applied {
+            state,
+            last: Some(last),
+            membership: StoredMembership::new(Some(last), membership),
+        };
+        let path = folder.join(SNAPSHOT_FOLDER);
+        let written = SnapshotDirectory::open(&path).and_then(|snapshots| {
+            SnapshotStore::new(Arc::new(snapshots), self.cluster_id.clone()).write(&applied)
+        });
+        written.map_err(|source| disk(format!("writing {}", path.display()), source))?;
+        self.write_log(&folder.join(LOG_FOLDER), incarnation, last)
+    }
+
+    /// An empty log that begins after `last`.
+    fn write_log(&self, path: &Path, incarnation: u64, last: LogId) -> Result<(), OpenError> {
+        let id = Some(convert::log_id_to_proto(&last));
+        let identity = proto::Identity {
+            cluster_id: self.cluster_id.clone(),
+            replica_id: self.replica.id,
+            incarnation,
+            directory_version: DIRECTORY_VERSION,
+        };
+        let vote = proto::Vote {
+            leader: Some(convert::leader_to_proto(&last.leader_id)),
+            committed: false,
+        };
+        let record = |key, record| LogChange::PutMeta { key, record };
+        let records = vec![
+            record(MetaKey::Identity, frame::encode(&identity)),
+            record(MetaKey::Vote, frame::encode(&vote)),
+            record(MetaKey::Committed, frame::encode(&proto::Committed { id })),
+            record(MetaKey::Purged, frame::encode(&proto::Purged { id })),
+        ];
+        let written = RocksLog::open(path).and_then(|log| {
+            log.write(records)?;
+            let (sender, synced) = mpsc::sync_channel(1);
+            log.sync(Box::new(move |result| drop(sender.send(result))));
+            synced
+                .recv()
+                .unwrap_or_else(|gone| Err(std::io::Error::other(gone)))
+        });
+        written.map_err(|source| disk(format!("writing {}", path.display()), source))
+    }
+}

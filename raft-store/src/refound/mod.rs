@@ -1,0 +1,61 @@
+//! Founding a group anew from a state: out of a backup, or out of what a replica that survived the loss of the majority has
+//! on its disk.
+//!
+//! Both work on a directory that no replica runs on, and both end in the same: the data of one replica that is the only
+//! member of its group, and goes on from the state. It is fenced against everybody of the old group. The data has a new
+//! incarnation, so no message that is meant for an old member is answered; terms and log positions go on far above what the
+//! old group can have reached, so an old replica that asks learns that it is a member no more; and the state itself skips
+//! revisions ([`StateMachine::refound`]), so whoever obeys its leader obeys no older one.
+//!
+//! A directory that is only half made is refused at a start, and made whole by the same command again.
+
+mod founding;
+mod staging;
+mod survivor;
+
+pub use founding::Foundation;
+pub use survivor::{Loss, Survivor};
+
+pub(crate) use staging::refuse_half_made;
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::error::OpenError;
+
+/// Log positions that are skipped: an old member compares its own with those of the new group.
+const ENTRIES_SKIPPED: u64 = 1 << 40;
+/// Terms that are skipped: at 100 ms for an election 13 years of them.
+const TERMS_SKIPPED: u64 = 1 << 32;
+
+/// Why a group was not founded anew. The directory is as it was, unless it says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum RefoundError {
+    /// The directory cannot be used, or its data.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// There is data already.
+    #[error(
+        "{directory} holds the data of a replica already: name a directory that is empty or does not exist"
+    )]
+    NotEmpty {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// There is no data.
+    #[error("{directory} holds no data of a replica")]
+    Nothing {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The replica never belonged to a group, or knows of none.
+    #[error("this replica never belonged to a group: there is nothing to recover")]
+    NoGroup,
+    /// What was asked for cannot be.
+    #[error("{0}")]
+    Refused(String),
+}
+
+fn disk(operation: String, source: io::Error) -> OpenError {
+    OpenError::Disk { operation, source }
+}

@@ -1,0 +1,231 @@
+//! A replica that is left when the majority of its group is lost for good.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use muster_proto::raft::v1 as proto;
+use openraft::impls::EntryPayload;
+
+use super::founding::Foundation;
+use super::{RefoundError, disk, staging};
+use crate::codec::{convert, frame, record};
+use crate::disk::{LogDisk as _, MetaKey, RocksLog, SnapshotDirectory};
+use crate::error::OpenError;
+use crate::identity::{self, DirectoryLock};
+use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
+use crate::peer::Peer;
+use crate::remains;
+use crate::shared::Applied;
+use crate::snapshot::SnapshotStore;
+use crate::state_machine::StateMachine;
+use crate::types::{Entry, StoredMembership};
+
+/// Bytes of log read at a time.
+const PART_BYTES: usize = 8 * 1024 * 1024;
+/// Beginning of the name of the folder that keeps the data as it was found.
+const KEPT: &str = "before-recovery";
+
+/// What a replica that survived has on its disk, with every entry of its log applied.
+///
+/// Also those entries are applied that it does not know to be committed: the others may have acknowledged them.
+pub struct Survivor<M: StateMachine> {
+    directory: PathBuf,
+    identity: proto::Identity,
+    state: M,
+    membership: StoredMembership,
+    loss: Loss,
+    log: RocksLog,
+}
+
+/// What is known of what the group may have decided beyond what a survivor has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// Raft term of the last entry that this replica has.
+    pub term: u64,
+    /// Log index of that entry.
+    pub index: u64,
+    /// The leader's clock when it wrote the newest entry with commands that this replica has, in milliseconds since 1970.
+    /// Whatever was acknowledged later is lost.
+    pub time_ms: u64,
+    /// Entries at the end of the log that this replica does not know to be committed. They are kept: commands of them may take
+    /// effect that nobody was told of.
+    pub unconfirmed: u64,
+    /// The highest term in which this replica voted: above `term`, there was an election after its last entry, and the leader
+    /// of then may have acknowledged more.
+    pub voted_term: u64,
+}
+
+impl<M: StateMachine> Survivor<M> {
+    /// Reads the data directory of a replica that does not run. The database recovers as it does at every start; nothing else
+    /// is changed.
+    ///
+    /// # Errors
+    /// [`OpenError::InUse`] while a replica holds the directory; [`RefoundError::NoGroup`]; what cannot be read, and why.
+    pub fn read(directory: &Path) -> Result<Self, RefoundError> {
+        for folder in [LOG_FOLDER, SNAPSHOT_FOLDER] {
+            if !directory.join(folder).is_dir() && !staging::is_whole(directory) {
+                let directory = directory.to_owned();
+                return Err(RefoundError::Nothing { directory });
+            }
+        }
+        let lock = DirectoryLock::take(directory)?;
+        if staging::is_whole(directory) {
+            // An earlier recovery had decided already: nothing is left to ask.
+            staging::take_place(directory, &kept_name(directory))?;
+            return Err(RefoundError::Refused(format!(
+                "an earlier recovery of {} had been cut off, and is finished now: start the replica",
+                directory.display()
+            )));
+        }
+        let path = directory.join(LOG_FOLDER);
+        let log = RocksLog::open(&path)
+            .map_err(|source| disk(format!("opening {}", path.display()), source))?
+            .guarded_by(lock);
+        let identity = identity::stored(&log)?.ok_or(RefoundError::NoGroup)?;
+        let path = directory.join(SNAPSHOT_FOLDER);
+        let snapshots = SnapshotDirectory::open(&path)
+            .map_err(|source| disk(format!("opening {}", path.display()), source))?;
+        let purged = remains::position(&log, MetaKey::Purged)?;
+        let snapshots = SnapshotStore::new(Arc::new(snapshots), identity.cluster_id.clone());
+        let mut applied = remains::newest_base::<M>(&snapshots, purged)?;
+        let time_ms = apply_all(&log, &mut applied)?;
+        let last = applied.last.ok_or(RefoundError::NoGroup)?;
+        if applied.membership.membership().voter_ids().next().is_none() {
+            return Err(RefoundError::NoGroup);
+        }
+        let committed = remains::position(&log, MetaKey::Committed)?.unwrap_or_default();
+        Ok(Self {
+            directory: directory.to_owned(),
+            identity,
+            loss: Loss {
+                term: last.leader_id.term,
+                index: last.index,
+                time_ms: time_ms.max(applied.state.time_ms()),
+                unconfirmed: last.index.saturating_sub(committed),
+                voted_term: voted_term(&log)?,
+            },
+            state: applied.state,
+            membership: applied.membership,
+            log,
+        })
+    }
+
+    /// The group's cluster.
+    pub fn cluster_id(&self) -> &str {
+        &self.identity.cluster_id
+    }
+
+    /// The replica's id.
+    pub fn replica_id(&self) -> u64 {
+        self.identity.replica_id
+    }
+
+    /// The state after every entry of the log.
+    pub fn state(&self) -> &M {
+        &self.state
+    }
+
+    /// What may be lost.
+    pub fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    /// The members of the group as this replica knows it, and whether they vote.
+    pub fn members(&self) -> Vec<(Peer, bool)> {
+        let membership = self.membership.membership();
+        let voters: Vec<u64> = membership.voter_ids().collect();
+        let member = |(id, node): (&u64, &crate::types::Node)| {
+            (Peer::new(*id, node.address.clone()), voters.contains(id))
+        };
+        membership.nodes().map(member).collect()
+    }
+
+    /// Makes this replica the only member of its group, with all that it has; gives the folder in which its data is kept as
+    /// it was found. The others can never belong to the group again, whatever comes back of them.
+    ///
+    /// # Errors
+    /// What cannot be written. Until the new data is whole nothing has changed.
+    pub fn recover(mut self) -> Result<PathBuf, RefoundError> {
+        let members = self.members();
+        let own = { members.iter() }.find(|(peer, _)| peer.id == self.identity.replica_id);
+        let Some((own, _)) = own.cloned() else {
+            return Err(RefoundError::Refused(format!(
+                "replica {} is no member of its group any more: recover from one that is",
+                self.identity.replica_id
+            )));
+        };
+        self.state.refound(&members);
+        let foundation = Foundation {
+            data_dir: self.directory.clone(),
+            cluster_id: self.identity.cluster_id.clone(),
+            replica: own,
+        };
+        let staged = staging::clear(&self.directory)?;
+        let term = self.loss.term.max(self.loss.voted_term);
+        foundation.write(&staged, (term, self.loss.index), self.state)?;
+        staging::seal(&self.directory)?;
+        // The database must be closed before its folder moves; that gives the directory free, too.
+        drop(self.log);
+        let _lock = DirectoryLock::take(&self.directory)?;
+        let kept = kept_name(&self.directory);
+        staging::take_place(&self.directory, &kept)?;
+        Ok(self.directory.join(kept))
+    }
+}
+
+/// A name that no folder in the directory has.
+fn kept_name(directory: &Path) -> String {
+    let names = (1u32..).map(|number| format!("{KEPT}-{number}"));
+    let mut free = names.filter(|name| !directory.join(name).exists());
+    free.next().unwrap_or_else(|| KEPT.to_owned())
+}
+
+/// Applies every entry after the state's; gives the time of the newest one with commands.
+fn apply_all<M: StateMachine>(log: &RocksLog, applied: &mut Applied<M>) -> Result<u64, OpenError> {
+    let mut time_ms = 0;
+    loop {
+        let next = applied.last.map_or(0, |last| last.index + 1);
+        let part = log
+            .read_entries(next, u64::MAX, PART_BYTES)
+            .map_err(|source| disk(format!("reading log entry {next}"), source))?;
+        if part.is_empty() {
+            return Ok(time_ms);
+        }
+        for (position, (index, bytes)) in (next..).zip(part) {
+            if index != position {
+                return Err(OpenError::Corrupt {
+                    what: format!("log entry {position}"),
+                    detail: "it is missing".to_owned(),
+                });
+            }
+            let entry: Entry<M> = record::decode(Bytes::from(bytes))
+                .map_err(|error| OpenError::from_decode(format!("log entry {index}"), error))?;
+            applied.last = Some(entry.log_id);
+            match entry.payload {
+                EntryPayload::Blank => {}
+                EntryPayload::Normal(batch) => {
+                    time_ms = batch.time_ms();
+                    for command in batch.commands() {
+                        applied.state.apply(batch.time_ms(), command);
+                    }
+                }
+                EntryPayload::Membership(membership) => {
+                    applied.membership = StoredMembership::new(applied.last, membership);
+                }
+            }
+        }
+    }
+}
+
+fn voted_term(log: &RocksLog) -> Result<u64, OpenError> {
+    let what = || "the log's record \"vote\"".to_owned();
+    let read = log.read_meta(MetaKey::Vote);
+    let Some(bytes) = read.map_err(|source| disk(format!("reading {}", what()), source))? else {
+        return Ok(0);
+    };
+    let vote = frame::decode::<proto::Vote>(Bytes::from(bytes))
+        .and_then(|vote| convert::vote_from_proto(Some(vote)))
+        .map_err(|error| OpenError::from_decode(what(), error))?;
+    Ok(vote.leader_id.term)
+}

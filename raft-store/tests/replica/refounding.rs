@@ -1,0 +1,207 @@
+//! Groups founded anew: from a backup, and from a replica that survived the loss of the majority.
+
+use std::path::Path;
+
+use muster_raft_store::backup::{About, Backup};
+use muster_raft_store::{Foundation, Handle, OpenError, Peer, RefoundError, Survivor};
+use tempfile::TempDir;
+
+use crate::group::{Cluster, Node};
+use crate::support::counter::{Add, Counter};
+use crate::support::{config, eventually, leads};
+
+/// What the counter's state skips when it is carried over.
+const SKIPPED: u64 = 1_000_000;
+
+fn about() -> About {
+    About {
+        cluster_id: "test-cluster".to_owned(),
+        replica_id: 1,
+        time_ms: 5,
+        version: "0.1.0".to_owned(),
+    }
+}
+
+fn foundation(directory: &Path) -> Foundation {
+    Foundation {
+        data_dir: directory.to_owned(),
+        cluster_id: "test-cluster".to_owned(),
+        replica: Peer::new(9, "127.0.0.1:1"),
+    }
+}
+
+/// A backup of a group that has counted to three.
+async fn backup() -> Backup<Counter> {
+    let cluster = Cluster::start(|_| {}).await;
+    for _ in 0..3 {
+        cluster.add("a", 1).await;
+    }
+    let leader = cluster.leader().await;
+    let mut bytes = Vec::new();
+    let picture = cluster.nodes[leader].handle().picture();
+    picture.write_backup(&mut bytes, &about(), None).unwrap();
+    Backup::read(&mut bytes.as_slice(), None).unwrap()
+}
+
+/// What a replica that does not run any more has; it may need a moment to let go of its directory.
+async fn survivor(node: &Node) -> Survivor<Counter> {
+    eventually("a free directory", async || {
+        match Survivor::read(node.directory.path()) {
+            Ok(survivor) => Some(survivor),
+            Err(RefoundError::Open(OpenError::InUse { .. })) => None,
+            Err(error) => panic!("replica {} cannot be read: {error:?}", node.id),
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_group_goes_on_from_a_backup() {
+    let backup = backup().await;
+    assert_eq!(backup.members.len(), 3);
+    let (term, index) = (backup.term, backup.index);
+    let folder = TempDir::new().unwrap();
+    let directory = folder.path().join("new");
+    foundation(&directory).restore(backup.clone()).unwrap();
+
+    let again = foundation(&directory).restore(backup);
+    assert!(
+        matches!(again, Err(RefoundError::NotEmpty { .. })),
+        "{again:?}"
+    );
+    let handle = Handle::<Counter>::open(config(9, &directory))
+        .await
+        .unwrap();
+    leads(&handle).await;
+    let state = handle.fork();
+    assert_eq!((state.totals["a"], state.revision), (3, 3 + SKIPPED));
+    assert_eq!(handle.propose(vec![Add::new("a", 1)]).await, Ok(vec![4]));
+    let status = handle.status();
+    assert_eq!(status.voters, [Peer::new(9, "127.0.0.1:1")]);
+    assert!(status.term > term + (1 << 31), "{}", status.term);
+    assert!(status.applied_index > Some(index + (1 << 39)), "{status:?}");
+    handle.shutdown().await;
+    drop(handle);
+
+    let reopened = eventually("a free directory", async || {
+        Handle::<Counter>::open(config(9, &directory)).await.ok()
+    })
+    .await;
+    leads(&reopened).await;
+    reopened.read_linearizable().await.unwrap();
+    assert_eq!(reopened.fork().totals["a"], 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_was_cut_off_starts_nothing_and_is_finished_by_another_one() {
+    let backup = backup().await;
+    let folder = TempDir::new().unwrap();
+    let directory = folder.path().to_owned();
+    std::fs::create_dir_all(directory.join("refounding/log")).unwrap();
+    let refused = Handle::<Counter>::open(config(9, &directory)).await;
+    assert!(matches!(refused, Err(OpenError::HalfRefounded { .. })));
+
+    foundation(&directory).restore(backup).unwrap();
+    let handle = Handle::<Counter>::open(config(9, &directory))
+        .await
+        .unwrap();
+    leads(&handle).await;
+    assert_eq!(handle.fork().totals["a"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_survivor_goes_on_alone_and_whoever_comes_back_is_told_that_it_is_no_member() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    for _ in 0..20 {
+        cluster.add("a", 1).await;
+    }
+    cluster.converge().await;
+    let refused = Survivor::<Counter>::read(cluster.nodes[0].directory.path());
+    assert!(matches!(
+        refused,
+        Err(RefoundError::Open(OpenError::InUse { .. }))
+    ));
+    for node in &mut cluster.nodes {
+        node.kill();
+    }
+    let found = survivor(&cluster.nodes[0]).await;
+    let loss = found.loss();
+    assert_eq!(
+        (found.cluster_id(), found.replica_id()),
+        ("test-cluster", 1)
+    );
+    assert_eq!(found.members().len(), 3);
+    assert!(loss.index >= 20 && loss.time_ms > 0, "{loss:?}");
+    let kept = found.recover().unwrap();
+    assert!(kept.join("log").is_dir() && kept.join("snapshots").is_dir());
+
+    cluster.nodes[0].start(|_| {}).await;
+    leads(cluster.nodes[0].handle()).await;
+    let state = cluster.nodes[0].handle().fork();
+    assert_eq!((state.totals["a"], state.revision), (20, 20 + SKIPPED));
+    assert_eq!(cluster.add("a", 1).await, 21);
+    assert_eq!(cluster.nodes[0].handle().status().voters.len(), 1);
+
+    // One of the others comes back with all its data: it takes no part, and learns why.
+    cluster.nodes[1].start(|_| {}).await;
+    let returned = cluster.nodes[1].handle();
+    let removal = eventually("it knows", async || returned.status().removal).await;
+    assert_eq!(removal.members, [cluster.nodes[0].peer()]);
+    assert_eq!(cluster.add("a", 1).await, 22);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_that_come_back_neither_depose_a_survivor_nor_write_into_it() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    cluster.add("a", 1).await;
+    cluster.converge().await;
+    for node in &mut cluster.nodes {
+        node.kill();
+    }
+    survivor(&cluster.nodes[0]).await.recover().unwrap();
+    for node in &mut cluster.nodes {
+        node.start(|_| {}).await;
+    }
+    leads(cluster.nodes[0].handle()).await;
+    // They are a majority of the group that they know, and may go on as that; nothing of it reaches the survivor.
+    let old = eventually("the old group leads", async || {
+        let mut others = cluster.nodes[1..].iter().map(Node::handle);
+        others.find(|it| it.leadership().borrow().is_self).cloned()
+    })
+    .await;
+    assert_eq!(old.propose(vec![Add::new("b", 7)]).await, Ok(vec![7]));
+    let new = cluster.nodes[0].handle();
+    let term = new.status().term;
+    for amount in 1..=20 {
+        assert!(old.propose(vec![Add::new("b", 1)]).await.is_ok());
+        assert_eq!(
+            new.propose(vec![Add::new("a", 1)]).await,
+            Ok(vec![1 + amount])
+        );
+    }
+    assert_eq!(new.fork().totals.get("b"), None);
+    assert_eq!(
+        (new.status().term, new.leadership().borrow().is_self),
+        (term, true)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_replica_s_data_is_not_recovered() {
+    let folder = TempDir::new().unwrap();
+    let refused = Survivor::<Counter>::read(folder.path());
+    assert!(matches!(refused, Err(RefoundError::Nothing { .. })));
+    // A replica that was started and never belonged to a group.
+    let opened = Handle::<Counter>::open(config(1, folder.path())).await;
+    let handle = opened.unwrap();
+    handle.shutdown().await;
+    drop(handle);
+    eventually("a refusal", async || {
+        match Survivor::<Counter>::read(folder.path()) {
+            Err(RefoundError::NoGroup) => Some(()),
+            Err(RefoundError::Open(OpenError::InUse { .. })) => None,
+            other => panic!("{:?}", other.err()),
+        }
+    })
+    .await;
+}

@@ -1,0 +1,230 @@
+//! The audit log on the disk: files of JSON lines that are only ever appended to.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::record::Record;
+
+/// Beginning and end of the files' names; between them is the sequence of the first record.
+const PREFIX: &str = "audit-";
+const SUFFIX: &str = ".jsonl";
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Bytes after which a new file is begun.
+    pub(super) file_bytes_max: u64,
+    /// Files kept; 0 keeps all.
+    pub(super) files_max: usize,
+}
+
+/// The files of one replica, open to be appended to.
+pub(super) struct Files {
+    folder: PathBuf,
+    bounds: Bounds,
+    file: Option<File>,
+    bytes: u64,
+    next: u64,
+}
+
+impl Files {
+    /// Finds where the records of before end. A new file is begun: the last line of the one before may have been cut short.
+    pub(super) fn open(folder: &Path, bounds: Bounds) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let mut last = 0;
+        for (first, path) in list(folder)?.into_iter().rev() {
+            last = last.max(first.saturating_sub(1));
+            let mut newest = None;
+            read(&path, &mut |record| {
+                newest = Some(record.sequence);
+                true
+            })?;
+            if let Some(newest) = newest {
+                last = last.max(newest);
+                break;
+            }
+        }
+        Ok(Self {
+            folder: folder.to_owned(),
+            bounds,
+            file: None,
+            bytes: 0,
+            next: last + 1,
+        })
+    }
+
+    /// Numbers the records and appends them; durable after the next sync.
+    pub(super) fn append(&mut self, records: &mut [Record]) -> io::Result<()> {
+        let mut lines = Vec::new();
+        for record in records.iter_mut() {
+            record.sequence = self.next;
+            self.next += 1;
+            serde_json::to_writer(&mut lines, record)?;
+            lines.push(b'\n');
+        }
+        let first = records.first().map_or(self.next, |record| record.sequence);
+        let written = self.file_for(first).and_then(|file| file.write_all(&lines));
+        if written.is_err() {
+            // What is half written stays where it is; what follows goes into a file of its own.
+            self.file = None;
+        }
+        self.bytes += lines.len() as u64;
+        written
+    }
+
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), File::sync_data)
+    }
+
+    fn file_for(&mut self, first: u64) -> io::Result<&mut File> {
+        if self.bytes >= self.bounds.file_bytes_max {
+            self.sync()?;
+            self.file = None;
+        }
+        if self.file.is_none() {
+            let path = self.folder.join(format!("{PREFIX}{first:020}{SUFFIX}"));
+            let mut options = OpenOptions::new();
+            self.file = Some(options.append(true).create(true).open(path)?);
+            self.bytes = 0;
+            File::open(&self.folder)?.sync_all()?;
+            self.remove_oldest()?;
+        }
+        self.file
+            .as_mut()
+            .ok_or_else(|| io::Error::other("no file is open"))
+    }
+
+    fn remove_oldest(&self) -> io::Result<()> {
+        let files = list(&self.folder)?;
+        let over = match self.bounds.files_max {
+            0 => 0,
+            kept => files.len().saturating_sub(kept),
+        };
+        for (_, path) in files.into_iter().take(over) {
+            fs::remove_file(path)?;
+        }
+        Ok(())
+    }
+}
+
+/// The files with the sequence of their first records, the oldest first.
+fn list(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let number = name.and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
+        if let Some(first) = number.and_then(|number| number.parse().ok()) {
+            files.push((first, path));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads the records after `after`, in order, until `take` has had enough. A line that was cut short is passed over.
+pub(super) fn read_after(
+    folder: &Path,
+    after: u64,
+    take: &mut dyn FnMut(Record) -> bool,
+) -> io::Result<()> {
+    let files = list(folder)?;
+    let newer = files.partition_point(|(first, _)| *first <= after.saturating_add(1));
+    for (_, path) in &files[newer.saturating_sub(1)..] {
+        let goes_on = read(path, &mut |record| record.sequence <= after || take(record));
+        match goes_on {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            // The oldest file may be removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path, take: &mut dyn FnMut(Record) -> bool) -> io::Result<bool> {
+    let mut lines = BufReader::new(File::open(path)?);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if lines.read_until(b'\n', &mut line)? == 0 || line.last() != Some(&b'\n') {
+            return Ok(true);
+        }
+        match serde_json::from_slice(&line) {
+            Ok(record) => {
+                if !take(record) {
+                    return Ok(false);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, file = %path.display(), "a line of the audit log cannot be read");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    const SMALL: Bounds = Bounds {
+        file_bytes_max: 1_000,
+        files_max: 3,
+    };
+
+    fn record(subject: &str) -> Record {
+        Record {
+            subject: subject.to_owned(),
+            ..Record::default()
+        }
+    }
+
+    fn all_after(folder: &Path, after: u64) -> Vec<(u64, String)> {
+        let mut found = Vec::new();
+        read_after(folder, after, &mut |record| {
+            found.push((record.sequence, record.subject));
+            true
+        })
+        .unwrap();
+        found
+    }
+
+    #[test]
+    fn records_are_numbered_on_over_restarts_and_a_line_that_was_cut_short_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = Files::open(folder.path(), SMALL).unwrap();
+        files.append(&mut [record("a"), record("b")]).unwrap();
+        files.sync().unwrap();
+        drop(files);
+        let (_, path) = list(folder.path()).unwrap().remove(0);
+        let mut file = OpenOptions::new().append(true).open(path).unwrap();
+        file.write_all(b"{\"sequence\":3,\"subj").unwrap();
+
+        let mut files = Files::open(folder.path(), SMALL).unwrap();
+        files.append(&mut [record("c")]).unwrap();
+        let expected = |number: u64, subject: &str| (number, subject.to_owned());
+        let all = [expected(1, "a"), expected(2, "b"), expected(3, "c")];
+        assert_eq!(all_after(folder.path(), 0), all);
+        assert_eq!(all_after(folder.path(), 2), all[2..]);
+        assert_eq!(all_after(folder.path(), 9), []);
+    }
+
+    #[test]
+    fn files_are_begun_anew_when_they_are_full_and_the_oldest_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = Files::open(folder.path(), SMALL).unwrap();
+        for number in 0..100 {
+            files.append(&mut [record(&number.to_string())]).unwrap();
+        }
+        assert_eq!(list(folder.path()).unwrap().len(), 3);
+        let kept = all_after(folder.path(), 0);
+        assert!(
+            kept.len() < 30 && kept.last() == Some(&(100, "99".to_owned())),
+            "{kept:?}"
+        );
+        assert!(kept.is_sorted());
+    }
+}

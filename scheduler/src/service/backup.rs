@@ -1,0 +1,98 @@
+//! `AdminService.SaveSnapshot`: the state as a backup file, piece by piece, as the client takes it.
+
+use std::io::{self, Write};
+use std::pin::Pin;
+
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt as _};
+use muster_core::state::State;
+use muster_proto::v1;
+use muster_raft_store::backup::{About, Picture};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status};
+
+use crate::service::context::Context;
+
+/// Bytes of one piece: small beside the largest message, large beside what sending one costs.
+const PIECE_BYTES: usize = 256 << 10;
+/// Pieces that wait for the client.
+const PIECES_AHEAD: usize = 4;
+
+/// A backup on its way to a client.
+pub(crate) type Saved =
+    Pin<Box<dyn Stream<Item = Result<v1::SaveSnapshotResponse, Status>> + Send>>;
+
+/// Refuses whoever is no admin of the cluster; `act` completes "may not".
+pub(crate) fn require_admin(context: &Context, author: &str, act: &str) -> Result<(), Status> {
+    if context.settings.borrow().admins.contains(author) {
+        return Ok(());
+    }
+    let message = format!("`{author}` may not {act}: only the cluster's admins may");
+    let error = muster_proto::status::error;
+    Err(error(Code::PermissionDenied, "NOT_YOURS", &message, &[]))
+}
+
+/// What a backup that this replica takes now says of itself.
+pub(crate) fn about(context: &Context, picture: &Picture<State>) -> About {
+    About {
+        cluster_id: context.config.cluster_id.clone(),
+        replica_id: context.config.replica_id.get(),
+        time_ms: context.handle.now_ms().max(picture.state().time.0),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// Streams a backup; the places are kept until it is sent or the client has gone.
+pub(crate) fn stream(context: &Context, places: [OwnedSemaphorePermit; 2]) -> Saved {
+    let picture = context.handle.picture();
+    let about = about(context, &picture);
+    let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let mut pieces = Pieces {
+            sender: &sender,
+            piece: BytesMut::with_capacity(PIECE_BYTES),
+        };
+        let sent = picture.write_backup(&mut pieces, &about, None);
+        drop(places);
+        // An error is the client's to know, unless it is that the client has gone.
+        if let Err(error) = sent
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            let status = Status::internal(format!("the state cannot be written: {error}"));
+            drop(sender.blocking_send(Err(status)));
+        }
+    });
+    let stop = context.stop.clone();
+    let pieces = ReceiverStream::new(receiver);
+    Box::pin(pieces.take_until(async move { stop.cancelled_owned().await }))
+}
+
+/// Sends bytes piece by piece.
+struct Pieces<'a> {
+    sender: &'a mpsc::Sender<Result<v1::SaveSnapshotResponse, Status>>,
+    piece: BytesMut,
+}
+
+impl Write for Pieces<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = PIECE_BYTES - self.piece.len();
+        let taken = room.min(bytes.len());
+        self.piece.extend_from_slice(&bytes[..taken]);
+        if self.piece.len() == PIECE_BYTES {
+            self.flush()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let chunk: Bytes = self.piece.split().freeze();
+        self.piece.reserve(PIECE_BYTES);
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        self.sender
+            .blocking_send(Ok(v1::SaveSnapshotResponse { chunk }))
+            .map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}

@@ -1,0 +1,567 @@
+//! A cluster that is lost: restored from a backup while its workers live on, and gone on with by a replica that survived.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use muster_client::{Client, ClientConfig};
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use muster_tests::{Cluster, Run, Shape, eventually, is_alive, only_attempt, shell, with_gpus};
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+const TWO_WORKERS: Shape = Shape {
+    replicas: 3,
+    workers: 2,
+    gpus: 2,
+};
+const NO_WORKERS: Shape = Shape {
+    replicas: 3,
+    workers: 0,
+    gpus: 0,
+};
+/// What a lease takes here: an agent that is dead must not hold up the test for long.
+const LEASE_MS: u64 = 40_000;
+/// Exit code of a replica that the group has removed.
+const REMOVED: i32 = 5;
+/// Longest wait for what follows a lease.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+/// A task that cannot run twice unseen: it holds a lock for as long as it lives, and notes every start, and every start that
+/// found the lock taken.
+fn exclusive(folder: &Path, name: &str) -> v1::JobSpec {
+    let (lock, marks, stop) = (
+        folder.join(format!("{name}.lock")),
+        folder.join(format!("{name}.marks")),
+        folder.join(format!("{name}.stop")),
+    );
+    let script = format!(
+        "exec 9>{}; flock -n 9 || {{ echo double $MUSTER_EPOCH >> {marks}; exit 3; }}; echo started $MUSTER_EPOCH >> {marks}; \
+         while [ ! -e {} ]; do sleep 0.05; done",
+        lock.display(),
+        stop.display(),
+        marks = marks.display(),
+    );
+    let mut spec = with_gpus(shell(&script), 1);
+    spec.name = name.to_owned();
+    spec.partition_grace_ms = Some(LEASE_MS);
+    spec
+}
+
+fn marks(folder: &Path, name: &str) -> Vec<String> {
+    let text = fs::read_to_string(folder.join(format!("{name}.marks"))).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+async fn starts(folder: &Path, name: &str, count: usize) -> Vec<String> {
+    let waited = async {
+        loop {
+            let found = marks(folder, name);
+            assert!(
+                !found.iter().any(|mark| mark.starts_with("double")),
+                "{found:?}"
+            );
+            if found.len() >= count {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let started = timeout(PATIENCE, waited).await;
+    started.unwrap_or_else(|_| panic!("{name}: {:?}", marks(folder, name)))
+}
+
+/// A command of an admin of the cluster.
+async fn admin(cluster: &Cluster, words: &[&str]) -> Run {
+    let mut command = cluster.command(words);
+    command.env("MUSTER_USER", "root");
+    Run::of(command, "").await
+}
+
+/// Submits until the cluster is gone; gives what was acknowledged.
+fn load(addresses: Vec<String>) -> JoinHandle<Vec<JobId>> {
+    tokio::spawn(async move {
+        let config = ClientConfig {
+            deadline: Duration::from_secs(2),
+            discover: false,
+            ..ClientConfig::new(addresses)
+        };
+        let client = Client::connect(config).await.unwrap();
+        let mut acknowledged = Vec::new();
+        while let Ok(submitted) = client.submit_job(shell("exit 0")).await {
+            acknowledged.push(submitted.job);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        acknowledged
+    })
+}
+
+async fn known(client: &Client) -> BTreeSet<JobId> {
+    let listed = eventually("the jobs are listed", async || {
+        let request = v1::ListJobsRequest::default();
+        client.list_jobs(request, usize::MAX).await.ok()
+    })
+    .await;
+    listed.1.iter().map(|job| JobId(job.id)).collect()
+}
+
+/// Jobs that must be there whatever is lost after them.
+async fn acknowledged(client: &Client, count: usize) -> BTreeSet<JobId> {
+    let mut jobs = BTreeSet::new();
+    for _ in 0..count {
+        jobs.insert(client.submit_job(shell("exit 0")).await.unwrap().job);
+    }
+    jobs
+}
+
+/// Kills all replicas, removes what they had, and restores a file as the first one, under its address and another name.
+async fn lose_and_restore(cluster: &mut Cluster, file: &str, words: &[&str]) -> Value {
+    for replica in &mut cluster.replicas {
+        replica.kill();
+    }
+    let mut settings = cluster.replicas[0].settings();
+    for replica in &cluster.replicas {
+        fs::remove_dir_all(replica.data_dir()).unwrap();
+    }
+    let (address, folder) = (cluster.addresses[0].clone(), cluster.replicas[0].data_dir());
+    let given = [
+        "snapshot",
+        "restore",
+        file,
+        "--cluster-id",
+        "second",
+        "--advertise",
+        &address,
+    ];
+    let given = [
+        &given[..],
+        &["--data-dir", folder.to_str().unwrap(), "-o", "json"],
+        words,
+    ]
+    .concat();
+    let restored = cluster.muster(&given).await.json();
+    settings["cluster_id"] = "second".into();
+    settings["peers"] = serde_json::json!({"1": address});
+    fs::write(&cluster.replicas[0].config, settings.to_string()).unwrap();
+    cluster.replicas[0].start();
+    restored
+}
+
+/// The index of the worker on which a job's only task runs, and its first process.
+async fn place_of(cluster: &Cluster, client: &Client, job: JobId) -> (usize, i32) {
+    let attempt = only_attempt(client, job).await;
+    let mut names = cluster.workers.iter();
+    let worker = names
+        .position(|it| it.name == attempt.tasks[0].host)
+        .unwrap();
+    let process = eventually("the task's process", async || {
+        cluster.processes_of(job).into_iter().min()
+    });
+    (worker, process.await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_cluster_starts_nothing_twice_that_runs_where_nobody_knows() {
+    let mut cluster = Cluster::start(TWO_WORKERS).await;
+    let client = cluster.client().await;
+    let own = cluster.write("here", "").parent().unwrap().to_owned();
+    let moved = client
+        .submit_job(exclusive(&own, "moved"))
+        .await
+        .unwrap()
+        .job;
+    let (moved_from, _) = place_of(&cluster, &client, moved).await;
+    let before = acknowledged(&client, 30).await;
+    let busy = load(cluster.addresses.clone());
+
+    let key = cluster.write("key", &"5a".repeat(32));
+    let file = own.join("saved.backup");
+    let (file, key) = (file.to_str().unwrap(), key.to_str().unwrap());
+    let save = ["snapshot", "save", file, "--key-file", key, "-o", "json"];
+    let refused = cluster.muster(&save).await;
+    assert!(
+        refused.stderr.contains("only the cluster's admins"),
+        "{}",
+        refused.stderr
+    );
+    let saved = admin(&cluster, &save).await.json();
+    assert_eq!(saved["encrypted"], true);
+    let refused = cluster.muster(&["snapshot", "inspect", file]).await;
+    assert!(
+        refused.stderr.contains("encrypted: give the key"),
+        "{}",
+        refused.stderr
+    );
+
+    // What the file does not know: the job goes on elsewhere, and there its agent dies and leaves it running.
+    let name = cluster.workers[moved_from].name.clone();
+    let drained = [
+        "host",
+        "drain",
+        &name,
+        "--reason",
+        "test",
+        "--deadline",
+        "2s",
+    ];
+    assert_eq!(cluster.muster(&drained).await.code, 0);
+    starts(&own, "moved", 2).await;
+    let (moved_to, orphan) = place_of(&cluster, &client, moved).await;
+    assert_ne!(moved_to, moved_from);
+    cluster.workers[moved_to].kill();
+    let restored = lose_and_restore(&mut cluster, file, &["--key-file", key]).await;
+    assert_eq!(restored["snapshot"]["revision"], saved["revision"]);
+    assert!(is_alive(orphan), "it runs on under its lease");
+    busy.await.unwrap();
+
+    let client = cluster.client_of(0).await;
+    let missing: Vec<JobId> = before.difference(&known(&client).await).copied().collect();
+    assert!(
+        missing.is_empty(),
+        "{missing:?} were acknowledged before the save"
+    );
+    let floor = saved["revision"].as_u64().unwrap() + (1 << 40);
+    let status = eventually("its leadership begins", async || {
+        let status = client.status(v1::Consistency::Linearizable).await.ok()?;
+        (status.leadership_epoch > floor).then_some(status)
+    })
+    .await;
+    assert_eq!(status.cluster_id, "second");
+
+    // The job that moved begins a third time only when the second is gone.
+    starts(&own, "moved", 3).await;
+    assert!(!is_alive(orphan));
+    fs::write(own.join("moved.stop"), "").unwrap();
+    let ended = timeout(PATIENCE, client.wait_job(moved)).await;
+    assert_eq!(ended.unwrap().unwrap().phase(), v1::JobPhase::Succeeded);
+    starts(&own, "moved", 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_run_through_a_restore_and_others_join_the_new_cluster() {
+    let mut cluster = Cluster::start(Shape {
+        workers: 1,
+        ..TWO_WORKERS
+    })
+    .await;
+    let client = cluster.client().await;
+    let own = cluster.write("here", "").parent().unwrap().to_owned();
+    let job = client
+        .submit_job(exclusive(&own, "kept"))
+        .await
+        .unwrap()
+        .job;
+    let (_, process) = place_of(&cluster, &client, job).await;
+    let epoch = only_attempt(&client, job).await.epoch;
+    let file = own.join("saved.backup");
+    let file = file.to_str().unwrap();
+    let saved = admin(&cluster, &["snapshot", "save", file]).await;
+    assert_eq!(saved.code, 0, "{}", saved.stderr);
+    let again = admin(&cluster, &["snapshot", "save", file]).await;
+    assert!(
+        again.stderr.contains("is there already"),
+        "{}",
+        again.stderr
+    );
+    lose_and_restore(&mut cluster, file, &[]).await;
+
+    let client = cluster.client_of(0).await;
+    let attempt = only_attempt(&client, job).await;
+    assert_eq!((attempt.epoch, attempt.number), (epoch, 1));
+    // A job of now need not wait for leases of before.
+    let next = client.submit_job(shell("exit 0")).await.unwrap().job;
+    let ended = timeout(Duration::from_secs(60), client.wait_job(next)).await;
+    assert_eq!(ended.unwrap().unwrap().phase(), v1::JobPhase::Succeeded);
+    assert!(cluster.processes_of(job).contains(&process));
+    assert_eq!(marks(&own, "kept").len(), 1);
+
+    // Ids of the old replicas are not given again; new ones join.
+    cluster.addresses.truncate(1);
+    let refused = cluster.muster(&["cluster", "add", "2=127.0.0.1:1"]).await;
+    assert!(
+        refused.stderr.contains("was used before"),
+        "{}",
+        refused.stderr
+    );
+    let replica = cluster.add_replica(true);
+    cluster.replicas[replica].start();
+    let id = cluster.replicas[replica].settings()["replica_id"]
+        .as_u64()
+        .unwrap();
+    eventually("it learns", async || {
+        let status = client.status(v1::Consistency::Linearizable).await.ok()?;
+        let mut learners = status.replicas.iter();
+        learners
+            .find(|it| it.id == id && it.lag_entries == Some(0))
+            .map(drop)
+    })
+    .await;
+    fs::write(own.join("kept.stop"), "").unwrap();
+    let ended = timeout(PATIENCE, client.wait_job(job))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
+    let mut cluster = Cluster::start(NO_WORKERS).await;
+    let client = cluster.client().await;
+    let leader = cluster.leader(&client).await;
+    let before = acknowledged(&client, 30).await;
+    let busy = load(vec![cluster.addresses[leader].clone()]);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for replica in (0..3).filter(|it| *it != leader) {
+        cluster.replicas[replica].kill();
+    }
+    let lately = busy.await.unwrap();
+    let folder = cluster.replicas[leader].data_dir();
+    let folder = folder.to_str().unwrap();
+    let recover = ["cluster", "recover", "--from-survivor", folder];
+    let refused = cluster.muster(&[&recover[..], &["--yes"]].concat()).await;
+    assert!(
+        refused.stderr.contains("in use by another process"),
+        "{}",
+        refused.stderr
+    );
+    cluster.replicas[leader].kill();
+
+    let unasked = cluster.muster(&recover).await;
+    assert!(
+        unasked.code != 0 && unasked.stderr.contains("--yes"),
+        "{}",
+        unasked.stderr
+    );
+    let told = cluster
+        .muster(&[&recover[..], &["--dry-run", "-o", "json"]].concat())
+        .await
+        .json();
+    assert_eq!(told["members"].as_array().unwrap().len(), 3);
+    let done = cluster.muster(&[&recover[..], &["--yes"]].concat()).await;
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(done.stderr.contains("lost for good"), "{}", done.stderr);
+    cluster.replicas[leader].start();
+
+    let client = cluster.client_of(leader).await;
+    let known = known(&client).await;
+    let all = before.iter().chain(&lately);
+    let missing: Vec<&JobId> = all.filter(|job| !known.contains(job)).collect();
+    assert!(
+        missing.is_empty(),
+        "{missing:?} were acknowledged by the survivor"
+    );
+    let floor = told["revision"].as_u64().unwrap() + (1 << 40);
+    let status = eventually("its leadership begins", async || {
+        let status = client.status(v1::Consistency::Linearizable).await.ok()?;
+        (status.leadership_epoch > floor).then_some(status)
+    })
+    .await;
+    assert_eq!(status.replicas.len(), 1);
+
+    // A dead one comes back: it learns that it is a member no more, and ends.
+    let other = (leader + 1) % 3;
+    cluster.replicas[other].start();
+    let code = eventually("it ends", async || cluster.replicas[other].exit_code()).await;
+    assert_eq!(code, REMOVED);
+    assert!(client.submit_job(shell("exit 0")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_with_the_place() {
+    let cluster = Cluster::start(Shape {
+        replicas: 1,
+        ..NO_WORKERS
+    })
+    .await;
+    let file: PathBuf = cluster.write("saved.backup", "");
+    let path = file.to_str().unwrap();
+    let saved = admin(&cluster, &["snapshot", "save", path, "--force"]).await;
+    assert_eq!(saved.code, 0, "{}", saved.stderr);
+    let whole = cluster
+        .muster(&["snapshot", "inspect", path, "-o", "json"])
+        .await
+        .json();
+    assert_eq!(whole["encrypted"], false);
+    let mut bytes = fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&file, &bytes).unwrap();
+    let folder = file.with_file_name("new");
+    let restore = [
+        "snapshot",
+        "restore",
+        path,
+        "--advertise",
+        "127.0.0.1:1",
+        "--data-dir",
+    ];
+    let refused = cluster
+        .muster(&[&restore[..], &[folder.to_str().unwrap()]].concat())
+        .await;
+    assert!(
+        refused
+            .stderr
+            .contains("damaged in chunk 0, from byte 32 on"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!folder.exists());
+    fs::write(&file, &bytes[..middle]).unwrap();
+    let refused = cluster.muster(&["snapshot", "inspect", path]).await;
+    assert!(
+        refused
+            .stderr
+            .contains(&format!("cut off after {middle} bytes")),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[tokio::test]
+async fn the_leader_takes_backups_by_itself_and_keeps_as_many_as_it_is_told() {
+    let mut cluster = Cluster::start(Shape {
+        replicas: 1,
+        ..NO_WORKERS
+    })
+    .await;
+    let own = cluster.write("here", "").parent().unwrap().to_owned();
+    let folder = own.join("backups");
+    let key = cluster.write("key", &"a5".repeat(32));
+    cluster.replicas[0].kill();
+    let mut settings = cluster.replicas[0].settings();
+    settings["backup"] = serde_json::json!({
+        "dir": folder, "every_ms": 1_000, "keep": 2, "key_file": key,
+    });
+    fs::write(&cluster.replicas[0].config, settings.to_string()).unwrap();
+    cluster.replicas[0].start();
+    let client = cluster.client().await;
+    let before = acknowledged(&client, 3).await;
+    let files = || -> BTreeSet<PathBuf> {
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
+    let first = eventually("two backups", async || {
+        Some(files()).filter(|it| it.len() == 2)
+    })
+    .await;
+    let later = eventually("others in their place", async || {
+        Some(files()).filter(|it| it.is_disjoint(&first) && it.len() == 2)
+    })
+    .await;
+    // Those of now may be gone when they are read: a copy is not.
+    let copy = own.join("copy");
+    fs::copy(later.last().unwrap(), &copy).unwrap();
+    let inspect = ["snapshot", "inspect", copy.to_str().unwrap()];
+    let inspect = [
+        &inspect[..],
+        &["--key-file", key.to_str().unwrap(), "-o", "json"],
+    ]
+    .concat();
+    let read = cluster.muster(&inspect).await.json();
+    let jobs = &read["jobs"];
+    let counted = jobs["live"].as_u64().unwrap() + jobs["ended"].as_u64().unwrap();
+    assert_eq!(
+        (read["encrypted"].as_bool(), counted),
+        (Some(true), before.len() as u64)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
+    let mut cluster = Cluster::start(Shape {
+        workers: 1,
+        ..TWO_WORKERS
+    })
+    .await;
+    let client = cluster.client().await;
+    let leader = cluster.leader(&client).await;
+    let follower = (leader + 1) % 3;
+    let mut spec = shell("exit 0");
+    spec.name = "train".to_owned();
+    spec.groups[0]
+        .environment
+        .insert("TOKEN".to_owned(), "hunter2".to_owned());
+    let config = ClientConfig {
+        discover: false,
+        ..ClientConfig::new([cluster.addresses[follower].clone()])
+    };
+    let through = Client::connect(config).await.unwrap();
+    let job = through.submit_job(spec).await.unwrap().job;
+    let address = cluster.addresses[leader].clone();
+    let here = ["--address", &address];
+    let block = [
+        "host",
+        "block",
+        "node01",
+        "--reason",
+        "test of the log",
+        "--force",
+    ];
+    assert_eq!(cluster.muster(&[&here[..], &block].concat()).await.code, 0);
+    let unblock = ["host", "unblock", "node02"];
+    assert_ne!(
+        cluster.muster(&[&here[..], &unblock].concat()).await.code,
+        0
+    );
+
+    let refused = cluster.muster(&["audit", "log"]).await;
+    assert!(
+        refused.stderr.contains("only the cluster's admins"),
+        "{}",
+        refused.stderr
+    );
+    let log = admin(&cluster, &["audit", "log", "-o", "json"])
+        .await
+        .json();
+    let records = log["records"].as_array().unwrap().clone();
+    let of = |method: &str| {
+        records
+            .iter()
+            .find(|it| it["method"] == method)
+            .unwrap()
+            .clone()
+    };
+    let submit = of("SubmitJob");
+    assert_eq!(
+        submit["subject"],
+        format!("job {job}, name train, queue default")
+    );
+    assert_eq!(
+        (&submit["user"], &submit["code"]),
+        (&"ada".into(), &"Ok".into())
+    );
+    assert_eq!(submit["replica_id"], follower + 1);
+    assert!(submit["from"].as_str().unwrap().starts_with("127.0.0.1:"));
+    assert!(submit["revision"].as_u64() == Some(job.get()) && submit["request_id"] != "");
+    let block = of("Block");
+    assert_eq!(
+        (&block["subject"], &block["why"]),
+        (&"host node01".into(), &"test of the log".into())
+    );
+    assert_eq!(block["replica_id"], leader + 1);
+    let unblock = of("Unblock");
+    assert_eq!(
+        (&unblock["code"], &unblock["reason"]),
+        (&"NotFound".into(), &"UNKNOWN_HOST".into())
+    );
+    assert!(!log.to_string().contains("hunter2"));
+
+    // It is there after the death of the replica, and can be taken along.
+    cluster.replicas[follower].kill();
+    cluster.replicas[follower].start();
+    eventually("the replica is back", async || {
+        let log = admin(&cluster, &["audit", "log", "--user", "ada", "-o", "jsonl"]).await;
+        (log.code == 0 && log.stdout.contains(&format!("job {job}, "))).then_some(())
+    })
+    .await;
+    let export = ["audit", "log", "--since", "1h", "--export", "audit.jsonl"];
+    let exported = admin(&cluster, &export).await;
+    assert_eq!(exported.code, 0, "{}", exported.stderr);
+    let folder = cluster.write("here", "");
+    let text = fs::read_to_string(folder.with_file_name("audit.jsonl")).unwrap();
+    assert_eq!(text.lines().count(), records.len());
+}

@@ -1,0 +1,133 @@
+//! What the agent knows of the host by its own work: tasks that it cannot kill, and that it stood still itself.
+
+use std::collections::BTreeSet;
+
+use muster_core::time::MonotonicMs;
+use muster_supervisor::RunId;
+
+use crate::health::{Sample, THIS_HOST};
+use crate::limits::OWN_SIGNS_PERIOD_MS;
+
+/// The rule about tasks that hang in the kernel.
+const TASK_STUCK: &str = "task_stuck";
+/// The rule about an agent that stands still.
+const AGENT_WATCHDOG: &str = "agent_watchdog";
+/// A tick that comes so many seconds late is told.
+const LATE_S: u64 = 2;
+
+/// What to tell the watch over this host's health.
+#[derive(Debug, Default)]
+pub(crate) struct OwnSigns {
+    stuck: BTreeSet<RunId>,
+    /// When the stuck tasks were last told.
+    told_at: Option<MonotonicMs>,
+    ticked_at: Option<MonotonicMs>,
+    was_late: bool,
+}
+
+impl OwnSigns {
+    /// A task cannot be killed: it hangs in the kernel.
+    pub(super) fn stuck(&mut self, id: RunId) {
+        self.stuck.insert(id);
+        self.told_at = None;
+    }
+
+    /// A task is gone, whatever it was before.
+    pub(super) fn gone(&mut self, id: &RunId) {
+        if self.stuck.remove(id) {
+            self.told_at = None;
+        }
+    }
+
+    /// Lets time pass: what is to be told now.
+    pub(super) fn tick(&mut self, now: MonotonicMs) -> Vec<Sample> {
+        self.stuck_now(now)
+            .into_iter()
+            .chain(self.late(now))
+            .collect()
+    }
+
+    /// How many tasks are stuck: again and again while any is, and once when none is any more.
+    fn stuck_now(&mut self, now: MonotonicMs) -> Option<Sample> {
+        let is_due = match self.told_at {
+            Some(at) => !self.stuck.is_empty() && now.since(at) >= OWN_SIGNS_PERIOD_MS,
+            None => true,
+        };
+        if !is_due {
+            return None;
+        }
+        self.told_at = Some(now);
+        let tasks = i64::try_from(self.stuck.len()).unwrap_or(i64::MAX);
+        Some(Sample::new(TASK_STUCK, THIS_HOST, &[("tasks", tasks)]))
+    }
+
+    /// For how long the agent did nothing, if that was long, and once when it does again.
+    fn late(&mut self, now: MonotonicMs) -> Option<Sample> {
+        let before = self.ticked_at.replace(now)?;
+        let still_s = now.since(before) / 1_000;
+        let is_late = still_s >= LATE_S;
+        let is_news = is_late || self.was_late;
+        self.was_late = is_late;
+        let still_s = i64::try_from(still_s).unwrap_or(i64::MAX);
+        is_news.then(|| Sample::new(AGENT_WATCHDOG, THIS_HOST, &[("still_s", still_s)]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_core::desired::TaskKey;
+    use muster_core::ids::{AttemptEpoch, JobId, TaskIndex};
+
+    fn run(job: u64) -> RunId {
+        RunId {
+            key: TaskKey {
+                job: JobId(job),
+                task: TaskIndex(0),
+            },
+            epoch: AttemptEpoch(1),
+        }
+    }
+
+    fn told(signs: &mut OwnSigns, now_ms: u64) -> Vec<String> {
+        let samples = signs.tick(MonotonicMs(now_ms)).into_iter();
+        let word = |sample: Sample| format!("{} {}", sample.rule, sample.metrics[0].1);
+        samples.map(word).collect()
+    }
+
+    #[test]
+    fn stuck_tasks_are_told_again_and_again_until_they_are_gone() {
+        let mut signs = OwnSigns::default();
+        // An agent that begins says that it knows of none: its rule may hold from before.
+        assert_eq!(told(&mut signs, 0), ["task_stuck 0"]);
+        assert_eq!(told(&mut signs, 500), Vec::<String>::new());
+        signs.stuck(run(1));
+        signs.stuck(run(2));
+        assert_eq!(told(&mut signs, 1_000), ["task_stuck 2"]);
+        assert_eq!(told(&mut signs, 1_500), Vec::<String>::new());
+        for now_ms in (2_000..1_000 + OWN_SIGNS_PERIOD_MS).step_by(500) {
+            assert_eq!(told(&mut signs, now_ms), Vec::<String>::new());
+        }
+        assert_eq!(
+            told(&mut signs, 1_000 + OWN_SIGNS_PERIOD_MS),
+            ["task_stuck 2"]
+        );
+        signs.gone(&run(2));
+        let next_ms = 1_500 + OWN_SIGNS_PERIOD_MS;
+        assert_eq!(told(&mut signs, next_ms), ["task_stuck 1"]);
+        signs.gone(&run(1));
+        signs.gone(&run(7));
+        assert_eq!(told(&mut signs, next_ms + 500), ["task_stuck 0"]);
+        assert_eq!(told(&mut signs, next_ms + 1_000), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_agent_that_stood_still_says_for_how_long() {
+        let mut signs = OwnSigns::default();
+        told(&mut signs, 0);
+        assert_eq!(told(&mut signs, 1_900), Vec::<String>::new());
+        assert_eq!(told(&mut signs, 33_000), ["agent_watchdog 31"]);
+        assert_eq!(told(&mut signs, 33_500), ["agent_watchdog 0"]);
+        assert_eq!(told(&mut signs, 34_000), Vec::<String>::new());
+    }
+}
