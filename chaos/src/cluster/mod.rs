@@ -20,7 +20,7 @@ use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_scheduler::{LogSettings, RaftTimings, SchedulerConfig};
 use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
-use muster_worker::{GpuConfig, WorkerConfig};
+use muster_worker::{GpuConfig, HealthConfig, WorkerConfig};
 use serde::Serialize;
 use serde_json::json;
 
@@ -394,6 +394,7 @@ impl LocalCluster {
             data_dir: member.data(),
             checkpoint_root: Some(self.shared_folder().join("checkpoints")),
             gpus: self.gpus_of(index),
+            health: self.health_of(index),
             // Another build may not know it.
             metrics_listen: (self.options.worker_binary.is_none())
                 .then_some(self.worker_metrics[index]),
@@ -402,6 +403,16 @@ impl LocalCluster {
         write_config(&member, &config)?;
         self.workers.push(member);
         Ok(())
+    }
+
+    /// The machine is looked at on behalf of the host that has its GPUs: its full disk is none of the others'.
+    fn health_of(&self, worker: usize) -> HealthConfig {
+        let has_real_gpus = self.options.real_gpus && worker == 0;
+        // Another build may not know how to leave it.
+        if has_real_gpus || self.options.worker_binary.is_some() {
+            return HealthConfig::default();
+        }
+        HealthConfig::of_a_simulated_host()
     }
 
     fn gpus_of(&self, worker: usize) -> GpuConfig {

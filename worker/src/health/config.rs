@@ -18,7 +18,7 @@ use crate::limits::{
 const KERNEL_LOG: &str = "/dev/kmsg";
 /// What is started again where a site says nothing: it holds no task's state, and no task runs in it.
 const FABRIC_MANAGER: &str = "nvidia-fabricmanager.service";
-/// The word for no log at all.
+/// The word for no log, and for no host, at all.
 const OFF: &str = "off";
 
 /// Settings about the health of a host and its GPUs.
@@ -28,7 +28,8 @@ pub struct HealthConfig {
     /// The kernel's log; `off` for none. Of `/dev/kmsg` only what the kernel itself wrote counts. Another path is a file or
     /// pipe with records of the same form, for tests: whoever wrote them is believed.
     pub kernel_log: PathBuf,
-    /// Below which folder `proc` and `sys` of the host lie.
+    /// Below which folder `proc` and `sys` of the host lie; `off` where the host is none of its own, as beside the simulated
+    /// ones of `muster dev`: what its memory, disks and adapters show is not looked at.
     pub host_root: PathBuf,
     /// Milliseconds between two readings of GPUs and of the host.
     pub sample_ms: u64,
@@ -144,15 +145,35 @@ impl HealthConfig {
         Some((&self.kernel_log, trust))
     }
 
+    /// Below which folder the host is read; none if it is not looked at.
+    pub(crate) fn host(&self) -> Option<&Path> {
+        Some(&*self.host_root).filter(|root| *root != Path::new(OFF))
+    }
+
+    /// Neither the machine's log nor the machine itself is looked at: several hosts are simulated on it.
+    #[must_use]
+    pub fn of_a_simulated_host() -> Self {
+        Self {
+            kernel_log: OFF.into(),
+            host_root: OFF.into(),
+            ..Self::default()
+        }
+    }
+
     /// The first rule that the settings break.
     pub(crate) fn broken_rule(&self) -> Option<BrokenRule> {
-        let is_log = self.kernel_log == Path::new(OFF) || self.kernel_log.is_absolute();
+        let is_place = |path: &Path| path == Path::new(OFF) || path.is_absolute();
+        let is_looked_at = self.host().is_some();
         let rules = [
-            (is_log, "kernel_log", "must be `off` or an absolute path"),
             (
-                self.host_root.is_absolute(),
+                is_place(&self.kernel_log),
+                "kernel_log",
+                "must be `off` or an absolute path",
+            ),
+            (
+                is_place(&self.host_root),
                 "host_root",
-                "must be an absolute path",
+                "must be `off` or an absolute path",
             ),
             (
                 { self.job_mapping.iter() }.all(|path| path.is_absolute()),
@@ -164,6 +185,16 @@ impl HealthConfig {
                 self.mounts.iter().all(|path| path.is_absolute()),
                 "mounts",
                 "must be absolute paths",
+            ),
+            (
+                is_looked_at || self.mounts.is_empty(),
+                "mounts",
+                "are not looked at where `host_root` is `off`",
+            ),
+            (
+                is_looked_at || self.expected == Expected::default(),
+                "expected",
+                "is not looked at where `host_root` is `off`",
             ),
         ];
         if let Some((_, field, rule)) = rules.iter().find(|(holds, _, _)| !holds) {
@@ -294,6 +325,16 @@ mod tests {
         assert_eq!(rule(|it| it.kernel_log = "off".into()), "");
         assert!(rule(|it| it.kernel_log = "kmsg".into()).contains("kernel_log"));
         assert!(rule(|it| it.host_root = "host".into()).contains("host_root"));
+        assert_eq!(rule(|it| *it = HealthConfig::of_a_simulated_host()), "");
+        for change in [
+            |it: &mut HealthConfig| it.mounts = vec!["/scratch".into()],
+            |it: &mut HealthConfig| it.expected.memory_mib = Some(1_024),
+        ] {
+            let mut config = HealthConfig::of_a_simulated_host();
+            change(&mut config);
+            let broken = config.broken_rule().map(|broken| broken.to_string());
+            assert!(broken.is_some_and(|rule| rule.contains("not looked at")));
+        }
         assert!(rule(|it| it.job_mapping = Some("jobs".into())).contains("job_mapping"));
         assert!(rule(|it| it.sample_ms = 0).contains("sample_ms"));
         assert!(rule(|it| it.mounts = vec!["scratch".into()]).contains("mounts"));

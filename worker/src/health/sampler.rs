@@ -80,7 +80,7 @@ impl Sweep {
     }
 }
 
-/// Starts both threads; that of GPUs only where there are some.
+/// Starts both threads, each only where there is something to read.
 pub(super) fn start(
     config: &HealthConfig,
     (gpus, addresses, sensors, uses): (
@@ -94,12 +94,14 @@ pub(super) fn start(
     seen: &Sender<Seen>,
 ) {
     let period = Duration::from_millis(config.sample_ms);
-    let places = (&*config.host_root, &config.expected);
-    let host = HostSensors::new(places, &place.data, addresses.values().copied());
-    let (clock, sender) = (place.clock, seen.clone());
-    thread("host-health", move || {
-        watch_host(host, clock, period, &sender)
-    });
+    if let Some(root) = config.host() {
+        let places = (root, &config.expected);
+        let host = HostSensors::new(places, &place.data, addresses.values().copied());
+        let (clock, sender) = (place.clock, seen.clone());
+        thread("host-health", move || {
+            watch_host(host, clock, period, &sender)
+        });
+    }
     if gpus.is_empty() {
         return;
     }
