@@ -8,6 +8,7 @@ use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_raft_store::SnapshotPolicy;
 use muster_settings::{BrokenRule, LoggingSettings, Settings};
+use muster_tls::TlsSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +31,12 @@ pub struct SchedulerConfig {
     pub replica_id: ReplicaId,
     /// Names the cluster: data and messages of another one are refused.
     pub cluster_id: String,
-    /// Where the gRPC server listens.
+    /// Where the gRPC server listens. On any address but loopback it does so only with `tls`, or where `insecure` allows it.
     pub listen: SocketAddr,
+    /// Certificates of this replica. Without them its connections are not encrypted, and nobody has to say who it is.
+    pub tls: TlsSettings,
+    /// Whether this replica may listen on any address without `tls`: whoever reaches it may do everything then.
+    pub insecure: bool,
     /// Every member of the group, this one included: id and `host:port` by which the others and the
     /// clients reach it.
     #[schemars(with = "BTreeMap<u64, String>", extend("x-alias" = "peer"))]
@@ -73,6 +78,8 @@ impl Default for SchedulerConfig {
             replica_id,
             cluster_id: "muster".to_owned(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, GRPC_PORT)),
+            tls: TlsSettings::default(),
+            insecure: false,
             peers: BTreeMap::from([(replica_id, format!("127.0.0.1:{GRPC_PORT}"))]),
             join: Vec::new(),
             advertise: None,
@@ -252,6 +259,7 @@ impl SchedulerConfig {
     /// The first field that breaks a rule.
     pub fn validate(&self) -> Result<(), BrokenRule> {
         self.validate_group()?;
+        self.validate_security()?;
         self.validate_timings()?;
         let is_some = self.log.snapshot_every_entries > 0;
         require(is_some, "log.snapshot_every_entries", || {
@@ -331,6 +339,20 @@ impl SchedulerConfig {
             })?;
         }
         Ok(())
+    }
+
+    fn validate_security(&self) -> Result<(), BrokenRule> {
+        if let Some((key, rule)) = self.tls.broken_rule() {
+            return require(false, key, || rule.to_owned());
+        }
+        let is_closed = self.tls.is_on() || self.listen.ip().is_loopback();
+        require(is_closed || self.insecure, "listen", || {
+            let address = self.listen;
+            format!(
+                "{address} is not loopback, and without TLS whoever reaches it may do everything: set `tls.ca`, `tls.certificate` \
+                 and `tls.key` (`muster cert` makes them, docs/security.md), or allow it by `--insecure` (`insecure = true`)"
+            )
+        })
     }
 
     fn validate_timings(&self) -> Result<(), BrokenRule> {

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::access::{TokenHash, User};
 use crate::command::{Block, BlockTarget};
 use crate::ids::JobId;
 use crate::quota::QueueTree;
@@ -37,6 +38,9 @@ pub(super) enum Request<'a> {
     SetTopology(&'a str, &'a Topology),
     SetHealthRules(&'a str, &'a str),
     ResetBreaker(&'a str, &'a str),
+    AddUser(&'a str, &'a str, &'a User),
+    RemoveUser(&'a str, &'a str),
+    RotateToken(&'a str, &'a str, TokenHash),
 }
 
 impl Request<'_> {
@@ -101,6 +105,22 @@ impl Request<'_> {
             }
             Self::SetHealthRules(author, text) => fold.plain(10, [author, text]),
             Self::ResetBreaker(author, pool) => fold.plain(11, [author, pool]),
+            Self::AddUser(author, name, user) => {
+                fold.plain(13, [author, name]);
+                fold.text(user.role.name());
+                fold.number(user.queues.len() as u64);
+                for queue in &user.queues {
+                    fold.text(queue);
+                }
+                fold.number(u64::from(user.token.is_some()));
+                fold.0
+                    .extend_from_slice(&user.token.map_or([0; 32], |token| token.0));
+            }
+            Self::RemoveUser(author, name) => fold.plain(14, [author, name]),
+            Self::RotateToken(author, name, token) => {
+                fold.plain(15, [author, name]);
+                fold.0.extend_from_slice(&token.0);
+            }
             Self::SetTopology(author, topology) => {
                 fold.number(7);
                 fold.text(author);

@@ -74,6 +74,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         Rejection::UnknownQueue(_)
         | Rejection::UnknownJob(_)
         | Rejection::UnknownPipeline(_)
+        | Rejection::UnknownUser(_)
         | Rejection::UnknownUnit { .. }
         | Rejection::UnknownTask { .. }
         | Rejection::UnknownCheckpoint { .. }
@@ -81,6 +82,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::UnknownComponent(_)
         | Rejection::UnknownGpu(_) => Code::NotFound,
         Rejection::RequestReused
+        | Rejection::UserExists(_)
         | Rejection::HostIdentityTaken(_)
         | Rejection::GpuClaimedTwice { .. } => Code::AlreadyExists,
         Rejection::QueueFull { .. } | Rejection::ClusterFull { .. } => Code::ResourceExhausted,
@@ -132,6 +134,8 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::UnknownComponent(_) => "UNKNOWN_COMPONENT",
         Rejection::HealthWork { .. } => "HEALTH_WORK",
         Rejection::BreakerWhole(_) => "BREAKER_WHOLE",
+        Rejection::UserExists(_) => "USER_EXISTS",
+        Rejection::UnknownUser(_) => "UNKNOWN_USER",
         Rejection::HostIdentityTaken(_) => "HOST_IDENTITY_TAKEN",
         Rejection::StaleIncarnation { .. } => "STALE_INCARNATION",
         Rejection::GpuClaimedTwice { .. } => "GPU_CLAIMED_TWICE",
@@ -229,6 +233,7 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         | Rejection::QueueHasChildren { .. }
         | Rejection::OverLimit { .. }
         | Rejection::QueueFull { .. } => about_queue(rejection),
+        Rejection::UserExists(user) | Rejection::UnknownUser(user) => texts(&[("user", user)]),
         Rejection::RequestReused
         | Rejection::InvalidSpec(_)
         | Rejection::InvalidConfiguration(_)
