@@ -1,4 +1,4 @@
-//! I31: users are within their limits, and nothing but hashes of their tokens is kept.
+//! I32: users are within their limits, and nothing but hashes of their tokens is kept.
 
 use crate::audit::{Report, Rule};
 use crate::limits;
