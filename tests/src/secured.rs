@@ -69,7 +69,7 @@ impl SecuredCluster {
         let admin = cluster.client_of(Some("replica-1"), None).await;
         eventually("the worker is known", async || {
             let all = v1::ListHostsRequest::default();
-            let hosts = admin.list_hosts(all, usize::MAX).await.ok()?.1;
+            let hosts = admin.list_hosts(all).await.ok()?.1;
             hosts
                 .iter()
                 .find(|host| host.name == SECURED_WORKER)

@@ -245,8 +245,9 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
         .add_user(&["bob", "--role", "user", "--queue", "research"])
         .await;
     let ops = cluster.add_user(&["ops", "--role", "operator"]).await;
-    let by = async |token: &Token| cluster.client_of(None, Some(token.clone())).await;
-    let (as_ada, as_bob, as_ops) = (by(&ada).await, by(&bob).await, by(&ops).await);
+    let as_ada = cluster.client_of(None, Some(ada.clone())).await;
+    let as_bob = cluster.client_of(None, Some(bob.clone())).await;
+    let as_ops = cluster.client_of(None, Some(ops.clone())).await;
     // A specification cannot name another user.
     let mut forged = shell("sleep 60");
     forged.user = "root".to_owned();
@@ -303,8 +304,8 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
     })
     .await;
     assert!(matches!(&late, ClientError::Refused { .. }) && late.reason() == Some("BAD_TOKEN"));
-    by(&rotated)
-        .await
+    let as_ada = cluster.client_of(None, Some(rotated.clone())).await;
+    as_ada
         .list_jobs(v1::ListJobsRequest::default(), 1)
         .await
         .unwrap();
@@ -328,7 +329,7 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
     assert!(!has(&["mallory"]), "{log}");
     // No token was written down, by nobody: neither in logs, at the level of debugging, nor in data.
     cluster.kill_first_replica();
-    submit(&by(&rotated).await, shell("true")).await;
+    submit(&as_ada, shell("true")).await;
     for (path, bytes) in cluster.written() {
         for token in [&ada, &bob, &ops, &rotated] {
             let secret = token.text().rsplit(':').next().unwrap().as_bytes();
