@@ -5,34 +5,48 @@
 
 mod caller;
 mod proof;
+mod rates;
 mod rights;
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task;
 
 use http::{HeaderMap, Request, Response};
 use metrics::counter;
+use muster_core::access::Role;
 use muster_proto::status;
 use muster_tls::SecuredPeer;
-use tonic::Status;
+use tokio::time::Instant;
 use tonic::transport::server::TcpConnectInfo;
+use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use crate::audit_log::Record;
 use crate::metrics::names;
 use crate::service::context::Context;
 pub(crate) use caller::{Caller, caller_of};
+use rates::{Allowance, Rates};
 use rights::Need;
+
+/// Reason of a refusal for calls that come too fast.
+const TOO_MANY_CALLS: &str = "TOO_MANY_CALLS";
 
 /// Puts a [`Gate`] in front of services.
 #[derive(Clone)]
-pub(crate) struct GateLayer(Context);
+pub(crate) struct GateLayer {
+    context: Context,
+    rates: Arc<Rates>,
+}
 
 impl GateLayer {
-    pub(crate) const fn new(context: Context) -> Self {
-        Self(context)
+    pub(crate) fn new(context: Context) -> Self {
+        Self {
+            context,
+            rates: Arc::default(),
+        }
     }
 }
 
@@ -41,7 +55,7 @@ impl<Inner> Layer<Inner> for GateLayer {
 
     fn layer(&self, inner: Inner) -> Gate<Inner> {
         Gate {
-            context: self.0.clone(),
+            layer: self.clone(),
             inner,
         }
     }
@@ -50,7 +64,7 @@ impl<Inner> Layer<Inner> for GateLayer {
 /// Lets through who may.
 #[derive(Clone)]
 pub(crate) struct Gate<Inner> {
-    context: Context,
+    layer: GateLayer,
     inner: Inner,
 }
 
@@ -79,7 +93,7 @@ where
         let method = request.uri().path();
         let passed = match &peer {
             None => Ok(Caller::Open),
-            Some(peer) => pass(&self.context, method, peer, request.headers()),
+            Some(peer) => self.layer.pass(method, peer, request.headers()),
         };
         match passed {
             Ok(caller) => {
@@ -91,45 +105,87 @@ where
             }
             Err(refusal) => {
                 let from = peer.and_then(|peer| peer.address);
-                let refused = refuse(self.context.clone(), method.to_owned(), refusal, from);
+                let refused = refuse(self.layer.context.clone(), method.to_owned(), refusal, from);
                 Box::pin(async move { Ok(refused.await.into_http()) })
             }
         }
     }
 }
 
-/// A refusal, and the name that was proven.
+/// A refusal, and the name that was proven, if it is to be on record.
 struct Refusal {
     caller: Option<String>,
     status: Status,
 }
 
-/// Who calls, if they may call this.
-fn pass(
-    context: &Context,
-    method: &str,
-    peer: &SecuredPeer,
-    headers: &HeaderMap,
-) -> Result<Caller, Refusal> {
-    let need = rights::need(method);
-    let proven = context
-        .handle
-        .with_state(|state| proof::caller(state, peer, headers));
-    let caller = match proven {
-        Ok(caller) => caller,
-        // A probe need not be anybody.
-        Err(_) if need == Need::Nothing => Caller::Nobody,
-        Err(status) => {
-            return Err(Refusal {
-                caller: None,
-                status,
-            });
+impl GateLayer {
+    /// Who calls, if they may call this now.
+    fn pass(
+        &self,
+        method: &str,
+        peer: &SecuredPeer,
+        headers: &HeaderMap,
+    ) -> Result<Caller, Refusal> {
+        let need = rights::need(method);
+        let handle = &self.context.handle;
+        let proven = handle.with_state(|state| {
+            let caller = proof::caller(state, peer, headers)?;
+            let role = caller.role(state);
+            Ok((caller, role))
+        });
+        let (caller, role) = match proven {
+            Ok(proven) => proven,
+            // A probe need not be anybody.
+            Err(_) if need == Need::Nothing => return Ok(Caller::Nobody),
+            Err(status) => {
+                return Err(Refusal {
+                    caller: None,
+                    status,
+                });
+            }
+        };
+        if !need.is_met_by(&caller, role) {
+            return Err(too_weak(&caller, role, need));
         }
-    };
-    let role = context.handle.with_state(|state| caller.role(state));
-    if need.is_met_by(&caller, role) {
-        return Ok(caller);
+        self.take_turn(&caller)?;
+        Ok(caller)
     }
+
+    /// Refuses a user who has made too many calls lately. Workers and replicas make those that they must.
+    fn take_turn(&self, caller: &Caller) -> Result<(), Refusal> {
+        let Caller::User(name) = caller else {
+            return Ok(());
+        };
+        let limits = self.context.settings.borrow().limits;
+        let allowance = Allowance {
+            per_second: limits.calls_per_second_per_user,
+            at_once: limits.calls_at_once_per_user,
+        };
+        let taken = self.rates.take(name, Instant::now(), allowance);
+        taken.map_err(|wait| {
+            let limit = allowance.per_second;
+            let message = format!(
+                "{caller} makes more than {limit} calls a second (calls_per_second_per_user)"
+            );
+            let metadata = [
+                ("limit_name", "calls_per_second_per_user".to_owned()),
+                ("limit", limit.to_string()),
+            ];
+            Refusal {
+                status: status::retryable(
+                    Code::ResourceExhausted,
+                    TOO_MANY_CALLS,
+                    &message,
+                    &metadata,
+                    wait,
+                ),
+                caller: None,
+            }
+        })
+    }
+}
+
+fn too_weak(caller: &Caller, role: Option<Role>, need: Need) -> Refusal {
     let who = caller.to_string();
     let message = match role {
         Some(role) => format!(
@@ -137,15 +193,11 @@ fn pass(
         ),
         None => format!("{who} may not do this: it takes {need}"),
     };
-    Err(Refusal {
-        status: status::error(
-            tonic::Code::PermissionDenied,
-            "ROLE_TOO_WEAK",
-            &message,
-            &[("needed", need.to_string())],
-        ),
+    let metadata = [("needed", need.to_string())];
+    Refusal {
+        status: status::error(Code::PermissionDenied, "ROLE_TOO_WEAK", &message, &metadata),
         caller: Some(who),
-    })
+    }
 }
 
 /// Counts a refusal. Of those who have proven who they are it is noted in the audit log too; whoever has not could fill that
