@@ -33,6 +33,14 @@ impl SecuredCluster {
     /// # Panics
     /// If it does not come up.
     pub async fn start() -> Self {
+        Self::start_with(&json!({})).await
+    }
+
+    /// As [`SecuredCluster::start`], with bounds of the replicas beside the defaults.
+    ///
+    /// # Panics
+    /// As [`SecuredCluster::start`].
+    pub async fn start_with(limits: &Value) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("muster-test-")
             .tempdir()
@@ -63,7 +71,7 @@ impl SecuredCluster {
         cluster.cert(&["worker", SECURED_WORKER]).await;
         drop(listeners);
         for replica in 1..=3 {
-            cluster.start_replica(replica);
+            cluster.start_replica(replica, limits);
         }
         cluster.start_worker();
         let admin = cluster.client_of(Some("replica-1"), None).await;
@@ -172,7 +180,7 @@ impl SecuredCluster {
         members.all(|member| member.try_wait().unwrap().is_none())
     }
 
-    fn start_replica(&mut self, replica: usize) {
+    fn start_replica(&mut self, replica: usize, limits: &Value) {
         let peers: serde_json::Map<String, Value> = { self.addresses.iter() }
             .zip(1..)
             .map(|(address, id)| (id.to_string(), json!(address)))
@@ -183,6 +191,7 @@ impl SecuredCluster {
             "listen": self.addresses[replica - 1],
             "peers": peers,
             "metrics_listen": null,
+            "limits": limits,
             "data_dir": self.file(&format!("{name}-data")),
             "raft": {"heartbeat_ms": 100, "election_ms_min": 500, "election_ms_max": 1_000},
             "tls": self.tls(Some(&name)),

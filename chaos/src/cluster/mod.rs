@@ -25,7 +25,7 @@ use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
 use muster_worker::{GpuConfig, HealthConfig, WorkerConfig};
 
 use certificates::Certificates;
-use folder::ClusterFolder;
+pub use folder::ClusterFolder;
 pub use member::Member;
 pub(crate) use network::raise_loopback;
 pub use network::{Direction, Network, NetworkError};

@@ -176,7 +176,7 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
             texts(&[("given", given), ("current", current)])
         }
         Rejection::UnknownJob(job) => texts(&[("job", job)]),
-        Rejection::UnknownPipeline(pipeline) => texts(&[("pipeline", pipeline)]),
+        Rejection::UnknownPipeline(id) => texts(&[("pipeline", id)]),
         Rejection::JobFinished { job, phase } => {
             let phase = v1::JobPhase::from(*phase).as_str_name();
             texts(&[("job", job), ("phase", &phase)])
@@ -232,8 +232,9 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         | Rejection::CellsUnsafe { .. }
         | Rejection::QueueHasChildren { .. }
         | Rejection::OverLimit { .. }
-        | Rejection::QueueFull { .. } => about_queue(rejection),
-        Rejection::UserExists(user) | Rejection::UnknownUser(user) => texts(&[("user", user)]),
+        | Rejection::QueueFull { .. }
+        | Rejection::UserExists(_)
+        | Rejection::UnknownUser(_) => about_queue(rejection),
         Rejection::RequestReused
         | Rejection::InvalidSpec(_)
         | Rejection::InvalidConfiguration(_)
@@ -271,9 +272,10 @@ fn about_checkpoint(rejection: &Rejection) -> Metadata {
     }
 }
 
-/// Metadata of what a queue or a user in it may not do.
+/// Metadata of what a queue or a user may not do.
 fn about_queue(rejection: &Rejection) -> Metadata {
     match rejection {
+        Rejection::UserExists(user) | Rejection::UnknownUser(user) => texts(&[("user", user)]),
         Rejection::UnknownQueue(queue)
         | Rejection::QueueRetired(queue)
         | Rejection::CellsUnsafe { queue, .. } => texts(&[("queue", queue)]),

@@ -173,6 +173,17 @@ impl Asked {
                 &asked.request_id,
                 format!("pool {}", asked.pool),
             ),
+            Kind::AddUser(_) | Kind::RemoveUser(_) | Kind::RotateUserToken(_) => {
+                Self::access(write)
+            }
+            Kind::TransferLeader(asked) => Self::by("", "", replica(asked.to_replica_id)),
+            Kind::ChangeReplicas(asked) => Self::by("", "", change(asked)),
+            Kind::InjectFault(asked) => Self::by("", "", format!("host {}", asked.host)),
+        }
+    }
+
+    fn access(write: &Kind) -> Self {
+        match write {
             Kind::AddUser(asked) => Self::by(
                 &asked.author,
                 &asked.request_id,
@@ -188,9 +199,7 @@ impl Asked {
                 &asked.request_id,
                 format!("token of user {}", asked.name),
             ),
-            Kind::TransferLeader(asked) => Self::by("", "", replica(asked.to_replica_id)),
-            Kind::ChangeReplicas(asked) => Self::by("", "", change(asked)),
-            Kind::InjectFault(asked) => Self::by("", "", format!("host {}", asked.host)),
+            _ => Self::default(),
         }
     }
 

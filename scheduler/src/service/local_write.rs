@@ -106,23 +106,8 @@ pub(crate) async fn execute(
         Kind::ResetBreaker(request) => health::reset_breaker(context, request)
             .await
             .map(Outcome::ResetBreaker),
-        Kind::AddUser(request) => {
-            let (revision, _) = propose(context, command(add_user_command(request))?).await?;
-            Ok(Outcome::AddUser(v1::AddUserResponse {
-                revision: revision.get(),
-            }))
-        }
-        Kind::RemoveUser(request) => {
-            let (revision, _) = propose(context, command(remove_user_command(request))?).await?;
-            Ok(Outcome::RemoveUser(v1::RemoveUserResponse {
-                revision: revision.get(),
-            }))
-        }
-        Kind::RotateUserToken(request) => {
-            let (revision, _) = propose(context, command(rotate_token_command(request))?).await?;
-            Ok(Outcome::RotateUserToken(v1::RotateUserTokenResponse {
-                revision: revision.get(),
-            }))
+        write @ (Kind::AddUser(_) | Kind::RemoveUser(_) | Kind::RotateUserToken(_)) => {
+            change_users(context, write).await
         }
         Kind::TransferLeader(request) => transfer(context, request)
             .await
@@ -133,6 +118,30 @@ pub(crate) async fn execute(
         Kind::InjectFault(request) => inject(context, request, deadline)
             .await
             .map(Outcome::InjectFault),
+    }
+}
+
+/// Who may do what.
+async fn change_users(context: &Context, write: Kind) -> Result<Outcome, Status> {
+    match write {
+        Kind::AddUser(request) => {
+            let (revision, _) = propose(context, command(add_user_command(request))?).await?;
+            let revision = revision.get();
+            Ok(Outcome::AddUser(v1::AddUserResponse { revision }))
+        }
+        Kind::RemoveUser(request) => {
+            let (revision, _) = propose(context, command(remove_user_command(request))?).await?;
+            let revision = revision.get();
+            Ok(Outcome::RemoveUser(v1::RemoveUserResponse { revision }))
+        }
+        Kind::RotateUserToken(request) => {
+            let (revision, _) = propose(context, command(rotate_token_command(request))?).await?;
+            let revision = revision.get();
+            Ok(Outcome::RotateUserToken(v1::RotateUserTokenResponse {
+                revision,
+            }))
+        }
+        _ => Err(Status::internal("a change of users is none")),
     }
 }
 

@@ -340,6 +340,44 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_calls_too_fast_waits_and_nobody_else_does() {
+    let limits = serde_json::json!({"calls_per_second_per_user": 5, "calls_at_once_per_user": 10});
+    let cluster = SecuredCluster::start_with(&limits).await;
+    let ada = cluster.add_user(&["ada", "--role", "viewer"]).await;
+    let bob = cluster.add_user(&["bob", "--role", "viewer"]).await;
+    let nobody = channel(&cluster.addresses[0], &cluster.tls(None))
+        .await
+        .unwrap();
+    let status = "/muster.v1.ClusterService/GetStatus";
+    eventually("this replica knows of the last user", async || {
+        (call(&nobody, status, Some(bob.text())).await.0 == Code::Ok).then_some(())
+    })
+    .await;
+    let mut refused = 0;
+    for _ in 0..40 {
+        let (code, reason) = call(&nobody, status, Some(ada.text())).await;
+        if code != Code::Ok {
+            assert_eq!(
+                (code, &*reason),
+                (Code::ResourceExhausted, "TOO_MANY_CALLS")
+            );
+            refused += 1;
+        }
+    }
+    assert!((10..40).contains(&refused), "{refused} of 40 were refused");
+    // Others are not held up, nor are workers and replicas; the SDK waits as it is asked to.
+    assert_eq!(call(&nobody, status, Some(bob.text())).await.0, Code::Ok);
+    let patient = cluster.client_of(None, Some(ada)).await;
+    for _ in 0..20 {
+        patient.status(v1::Consistency::Stale).await.unwrap();
+    }
+    let admin = cluster.client_of(Some("replica-1"), None).await;
+    for _ in 0..40 {
+        admin.status(v1::Consistency::Stale).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_renewed_under_a_running_cluster() {
     let mut cluster = SecuredCluster::start().await;
     let admin = cluster.client_of(Some("replica-1"), None).await;
