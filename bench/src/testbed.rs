@@ -128,6 +128,7 @@ impl Testbed {
             deadline: PATIENCE,
             backoff_base: Duration::from_millis(5),
             backoff_max: Duration::from_millis(20),
+            tls: self.cluster.admin_tls(),
             ..ClientConfig::new([self.addresses()[index].clone()])
         };
         Ok(Client::connect(config).await?)
