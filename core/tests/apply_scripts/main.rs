@@ -105,6 +105,7 @@ scripts! {
     start_errors,
     submit_idempotency,
     suspension,
+    users,
     victims,
     virtual_cluster,
     who_failed_first,
