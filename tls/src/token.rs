@@ -25,6 +25,10 @@ impl Token {
 
     /// A new one of a user.
     #[must_use]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a secret must not come again: this is the operating system's randomness"
+    )]
     pub fn random(name: &str) -> Self {
         let mut secret = [0; SECRET_BYTES];
         rand::rng().fill_bytes(&mut secret);

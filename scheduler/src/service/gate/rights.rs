@@ -128,11 +128,7 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
     ),
     (
         "grpc.health.v1.Health",
-        &[
-            ("Check", Need::Nothing),
-            ("List", Need::Nothing),
-            ("Watch", Need::Nothing),
-        ],
+        &[("Check", Need::Nothing), ("Watch", Need::Nothing)],
     ),
     (
         "grpc.reflection.v1.ServerReflection",
