@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use muster_core::ids::JobId;
 use muster_core::rejection::Rejection;
 use muster_core::spec::Violation;
 use tonic::{Code, Status};
@@ -203,11 +204,7 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         }
         Rejection::Suspension { job, detail } => texts(&[("job", job), ("detail", detail)]),
         Rejection::JobHeld { job, open } => texts(&[("job", job), ("open", open)]),
-        Rejection::TasksAtOnce { job, limit } => texts(&[
-            ("job", job),
-            ("limit_name", &"tasks_at_once_max"),
-            ("limit", limit),
-        ]),
+        Rejection::TasksAtOnce { job, limit } => at_once(*job, *limit),
         Rejection::TaskTransition { job, task, .. } => texts(&[("job", job), ("task", task)]),
         Rejection::PlacementInfeasible { host, .. } => texts(&[("host", host)]),
         Rejection::UnknownHost(name) | Rejection::HostIdentityTaken(name) => {
@@ -255,6 +252,15 @@ fn about_health(rejection: &Rejection) -> Metadata {
         }
         _ => texts(&[]),
     }
+}
+
+/// Metadata of a job as many of whose units hold resources as may.
+fn at_once(job: JobId, limit: u32) -> Metadata {
+    texts(&[
+        ("job", &job),
+        ("limit_name", &"tasks_at_once_max"),
+        ("limit", &limit),
+    ])
 }
 
 /// Metadata of a checkpoint that cannot be committed, or is not known.
@@ -317,7 +323,6 @@ fn texts(values: &[(&'static str, &dyn Display)]) -> Metadata {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::JobId;
     use muster_core::lifecycle::JobPhase;
 
     use super::*;
