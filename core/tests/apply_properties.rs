@@ -274,10 +274,16 @@ proptest! {
 
 #[test]
 fn random_sequences_reach_every_end() {
+    const COMMANDS: u64 = 200_000;
+    /// A cluster of which much is broken for good does little that is new.
+    const COMMANDS_PER_CLUSTER: u64 = 20_000;
     let mut state = State::default();
     let mut seen = BTreeMap::new();
     let mut ends = BTreeSet::new();
-    for entropy in 0..120_000 {
+    for entropy in 0..COMMANDS {
+        if entropy.is_multiple_of(COMMANDS_PER_CLUSTER) {
+            state = State::default();
+        }
         let (time, command) = draw_command(&state, entropy);
         let before = state.revision;
         apply(&mut state, time, &command);

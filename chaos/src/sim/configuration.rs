@@ -74,6 +74,7 @@ pub(super) fn draw_health_rules(random: &mut ChaCha8Rng, request: RequestId) -> 
         request,
         author: "admin".to_owned(),
         text: rules.into(),
+        shipped: None,
     })
 }
 

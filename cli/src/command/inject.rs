@@ -190,3 +190,61 @@ async fn gpu(client: &Client, text: &str) -> Result<(String, String), Failure> {
             .help("give a UUID (GPU-...) or HOST:INDEX (node01:3); muster gpu list shows them")
     })
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use clap::{Command, FromArgMatches as _};
+    use muster_chaos::trials::Trial;
+    use muster_core::health::rules::{Condition, Rule, RuleSet};
+
+    use super::*;
+
+    const TABLE: &str = include_str!("../../../docs/faults.md");
+
+    /// Words as a shell takes them apart, where only double quotes are special.
+    fn words(text: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        for (index, part) in text.split('"').enumerate() {
+            if index % 2 == 1 {
+                words.push(part.to_owned());
+            } else {
+                words.extend(part.split_whitespace().map(str::to_owned));
+            }
+        }
+        words
+    }
+
+    fn names(rule: &Rule, metric: &str) -> bool {
+        let sides = [&rule.degraded.when, &rule.fatal.when];
+        let mut conditions = rule.healthy.iter().chain(sides.into_iter().flatten());
+        conditions.any(|condition: &Condition| condition.metric == metric)
+    }
+
+    #[test]
+    fn every_fault_that_can_be_played_by_hand_is_played_by_words_that_are_understood() {
+        let rules = RuleSet::shipped().unwrap();
+        let rows = TABLE.lines().filter(|line| line.starts_with("| "));
+        let cells = rows.skip(1).map(|row| row.split(" | ").nth(2).unwrap());
+        let mut played = 0;
+        for cell in cells.filter(|cell| *cell != "-") {
+            played += 1;
+            let text = cell.trim_matches('`');
+            if let Some(name) = text.strip_prefix("tasks --trial ") {
+                assert!(Trial::ALL.iter().any(|it| it.name() == name), "{cell}");
+                continue;
+            }
+            let command = Inject::augment_args(Command::new("chaos"));
+            let parsed = command.try_get_matches_from(words(text));
+            let parsed = parsed.unwrap_or_else(|error| panic!("{cell}: {error}"));
+            if let Fault::Reading(reading) = Inject::from_arg_matches(&parsed).unwrap().fault {
+                let rule = rules.rule(&reading.rule);
+                let rule = rule.unwrap_or_else(|| panic!("{cell}: there is no such rule"));
+                for (metric, _) in &reading.metrics {
+                    assert!(names(rule, metric), "{cell}: it names no `{metric}`");
+                }
+            }
+        }
+        assert!(played > 0, "the table has another form");
+    }
+}

@@ -36,7 +36,7 @@ pub(super) enum Request<'a> {
     SetQueue(&'a str, u64),
     ConfigureQueues(&'a str, &'a QueueTree),
     SetTopology(&'a str, &'a Topology),
-    SetHealthRules(&'a str, &'a str),
+    SetHealthRules(&'a str, &'a str, Option<u32>),
     ResetBreaker(&'a str, &'a str),
     AddUser(&'a str, &'a str, &'a User),
     RemoveUser(&'a str, &'a str),
@@ -88,7 +88,9 @@ impl Request<'_> {
                 fold.text(author);
                 fold.tree(tree);
             }
-            Self::SetHealthRules(author, text) => fold.plain(10, [author, text]),
+            // Which file ships depends on the leader that is asked.
+            Self::SetHealthRules(author, text, None) => fold.plain(10, [author, text]),
+            Self::SetHealthRules(author, _, Some(_)) => fold.plain(10, [author, ""]),
             Self::ResetBreaker(author, pool) => fold.plain(11, [author, pool]),
             Self::AddUser(author, name, user) => fold.new_user([author, name], user),
             Self::RemoveUser(author, name) => fold.plain(14, [author, name]),

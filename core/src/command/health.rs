@@ -70,7 +70,18 @@ pub enum HealthCommand {
         request: RequestId,
         /// Who changes them.
         author: String,
-        /// A rule file; empty: the rules that ship with Muster.
+        /// A rule file, with what codes mean.
+        text: Arc<str>,
+        /// Which of the files that ship with Muster this is: newer ones take its place. None if somebody wrote it.
+        shipped: Option<u32>,
+    },
+    /// The leader's build ships with newer rules than those in force, and nobody has written others.
+    ShipRules {
+        /// The leader of that build.
+        leader: LeadershipEpoch,
+        /// Which of the files that ship with Muster.
+        version: u32,
+        /// The file.
         text: Arc<str>,
     },
     /// A person has looked at a pool whose breaker is tripped.
@@ -93,7 +104,8 @@ impl HealthCommand {
             | Self::Work { leader, .. }
             | Self::Tick { leader }
             | Self::DrainLemon { leader, .. }
-            | Self::Restarted { leader, .. } => Some(*leader),
+            | Self::Restarted { leader, .. }
+            | Self::ShipRules { leader, .. } => Some(*leader),
             Self::SetRules { .. } | Self::ResetBreaker { .. } => None,
         }
     }

@@ -36,15 +36,6 @@ pub(super) struct Refusal {
     pub(super) shortage: Option<Shortage>,
 }
 
-impl From<Blocker> for Refusal {
-    fn from(blocker: Blocker) -> Self {
-        Self {
-            blocker,
-            shortage: None,
-        }
-    }
-}
-
 /// The state of one round.
 pub(super) struct Round<'a> {
     pub(super) state: &'a State,

@@ -32,7 +32,8 @@ impl State {
         chain.add(&(self.history_half_life_ms, self.configured_topology.as_ref()));
         chain.add(&(&self.defragment, self.job_defaults));
         chain.add(&(self.reliability, self.ledger));
-        chain.add(&(self.health_rules.revision, &self.health_rules.text));
+        let rules = &self.health_rules;
+        chain.add(&(rules.revision, &rules.text, rules.shipped));
         for part in self.health.parts() {
             chain.add(&part);
         }

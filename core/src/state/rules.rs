@@ -5,39 +5,55 @@ use std::sync::{Arc, LazyLock};
 use crate::health::rules::{RuleError, RuleSet};
 use crate::ids::Revision;
 
-/// The rules that ship with Muster.
+/// The rules of this build.
 static SHIPPED: LazyLock<Arc<RuleSet>> = LazyLock::new(|| {
     let shipped = RuleSet::shipped();
     Arc::new(shipped.expect("the tests of this build parse the same text"))
 });
 
 /// The health rules in force: as they were given, and as they are read.
+///
+/// A cluster begins with none in its log, and its first leader puts those of its build there before anything is found: what a
+/// build ships with decides nothing by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthRules {
-    /// The revision that set them; 0 for those that ship with Muster.
+    /// The revision that set them; 0 before any were set.
     pub revision: Revision,
-    /// The rule file; empty for those that ship with Muster.
+    /// The rule file, with what codes mean; empty before any were set.
     pub text: Arc<str>,
+    /// Which of the files that ship with Muster this is, and a newer one takes its place; none if somebody wrote it.
+    pub shipped: Option<u32>,
     /// What it says. Derived.
     pub set: Arc<RuleSet>,
 }
 
 impl HealthRules {
-    /// Reads a rule file that `revision` sets; an empty one stands for the rules that ship with Muster.
+    /// Reads a whole rule file that `revision` sets.
     ///
     /// # Errors
     /// What is wrong with it, where, and what would be right.
-    pub fn read(revision: Revision, text: &Arc<str>) -> Result<Self, RuleError> {
-        let set = if text.is_empty() {
+    pub fn read(
+        revision: Revision,
+        text: &Arc<str>,
+        shipped: Option<u32>,
+    ) -> Result<Self, RuleError> {
+        let set = if **text == *RuleSet::SHIPPED_TEXT {
             Arc::clone(&SHIPPED)
         } else {
-            Arc::new(RuleSet::parse(text)?)
+            Arc::new(RuleSet::parse_whole(text)?)
         };
         Ok(Self {
             revision,
             text: Arc::clone(text),
+            shipped,
             set,
         })
+    }
+
+    /// Whether this version of the file that ships is to take their place.
+    #[must_use]
+    pub fn give_way_to(&self, version: u32) -> bool {
+        self.shipped.is_some_and(|own| own < version)
     }
 }
 
@@ -46,6 +62,7 @@ impl Default for HealthRules {
         Self {
             revision: Revision::default(),
             text: Arc::from(""),
+            shipped: Some(0),
             set: Arc::clone(&SHIPPED),
         }
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use muster_core::command::{Command, HealthCommand};
 use muster_core::health::book::WorkStep;
+use muster_core::health::rules::RuleSet;
 use muster_core::health::{Component, Finding, Severity};
 use muster_core::ids::{HostId, LeadershipEpoch};
 use muster_core::time::TimeMs;
@@ -57,7 +58,7 @@ impl Runner {
         }))
     }
 
-    /// `health_rules [TEXT]`, without a text the shipped ones; `reset_breaker POOL`; `drain_lemon HOST`;
+    /// `health_rules [TEXT]`, without a text the shipped ones; `ship_rules VERSION [FIRST_WAIT_S]`; `reset_breaker POOL`; `drain_lemon HOST`;
     /// `restarted HOST RULE [worked=]`; `health_tick`.
     pub(crate) fn health_word(
         &mut self,
@@ -70,8 +71,22 @@ impl Runner {
             "health_rules" => HealthCommand::SetRules {
                 request: self.request(args)?,
                 author,
-                text: args.optional::<String>()?.unwrap_or_default().into(),
+                text: match args.optional::<String>()? {
+                    // What is no rule file goes as it is.
+                    Some(text) => RuleSet::whole_text(&text).unwrap_or(text).into(),
+                    None => RuleSet::SHIPPED_TEXT.into(),
+                },
+                shipped: None,
             },
+            "ship_rules" => {
+                let version = args.positional()?;
+                let wait_s = args.optional::<u64>()?.unwrap_or(900);
+                HealthCommand::ShipRules {
+                    leader,
+                    version,
+                    text: RuleSet::shipped_text_with(wait_s, 3_600).into(),
+                }
+            }
             "reset_breaker" => HealthCommand::ResetBreaker {
                 request: self.request(args)?,
                 author,

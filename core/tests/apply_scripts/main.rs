@@ -68,6 +68,7 @@ scripts! {
     health_power_brake,
     health_refused,
     health_restart,
+    health_shipped,
     health_site_check,
     health_unfit_gpu,
     health_wrong_results,

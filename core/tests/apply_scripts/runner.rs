@@ -143,9 +143,8 @@ impl Runner {
             "stand" => self.stand(args, leader),
             "found" => self.found(args, leader),
             "work" => self.work(args, leader),
-            "health_rules" | "reset_breaker" | "drain_lemon" | "restarted" | "health_tick" => {
-                self.health_word(name, args, leader)
-            }
+            "health_rules" | "ship_rules" | "reset_breaker" | "drain_lemon" | "restarted"
+            | "health_tick" => self.health_word(name, args, leader),
             "add_user" | "remove_user" | "rotate_token" => self.access(name, args),
             "prune" => Ok(Command::Prune { leader }),
             other => Err(format!("no command `{other}`").into()),

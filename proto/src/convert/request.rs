@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::command::{Block, BlockTarget, Command, HealthCommand, Planned};
+use muster_core::health::rules::RuleSet;
 use muster_core::ids::JobId;
 use muster_core::limits::{CONFIGURATION_BYTES_MAX, LIVE_JOBS_PER_QUEUE_MAX, SPEC_BYTES_MAX};
 use muster_core::quota::QueueTree;
@@ -176,17 +177,27 @@ pub fn set_topology_command(request: v1::SetTopologyRequest) -> Result<Command, 
     })
 }
 
-/// New health rules as a command; `apply` reads them.
+/// New health rules as a command, with what codes mean; of a file that is none, `apply` tells what is wrong. Without a file, those
+/// of this build.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id or a missing author.
+/// `InvalidRequest` for a bad request id, a missing author or a file with a mistake.
 pub fn set_health_rules_command(request: v1::SetHealthRulesRequest) -> Result<Command, Rejection> {
     let id = request_id("request_id", &request.request_id)?;
     not_empty("author", &request.author)?;
+    let (text, shipped) = if request.rules.is_empty() {
+        let version = RuleSet::SHIPPED_VERSION;
+        (RuleSet::SHIPPED_TEXT.to_owned(), Some(version))
+    } else {
+        let whole = RuleSet::whole_text(&request.rules);
+        let whole = whole.map_err(|error| InvalidField::new("rules", error.to_string()))?;
+        (whole, None)
+    };
     Ok(Command::Health(HealthCommand::SetRules {
         request: id,
         author: request.author,
-        text: request.rules.into(),
+        text: text.into(),
+        shipped,
     }))
 }
 

@@ -18,7 +18,8 @@ twin_variants! {
             leader: leader, host: host, rule: rule, since: since_ms, worked: worked,
             evidence: evidence
         },
-        SetRules { request: request, author: author, text: text },
+        SetRules { request: request, author: author, text: text, shipped: shipped_version },
+        ShipRules { leader: leader, version: version, text: text },
         ResetBreaker { request: request, author: author, pool: pool },
     }
 }

@@ -105,12 +105,21 @@ pub(crate) fn command() -> impl Strategy<Value = HealthCommand> {
                 evidence,
             },
         );
-    let rules =
-        (request(), text(), text()).prop_map(|(request, author, text)| HealthCommand::SetRules {
+    let rules = (request(), text(), text(), option::of(any::<u32>())).prop_map(
+        |(request, author, text, shipped)| HealthCommand::SetRules {
             request,
             author,
             text: text.into(),
-        });
+            shipped,
+        },
+    );
+    let ship = (leader(), any::<u32>(), text()).prop_map(|(leader, version, text)| {
+        HealthCommand::ShipRules {
+            leader,
+            version,
+            text: text.into(),
+        }
+    });
     let reset = (request(), text(), text()).prop_map(|(request, author, pool)| {
         HealthCommand::ResetBreaker {
             request,
@@ -138,5 +147,5 @@ pub(crate) fn command() -> impl Strategy<Value = HealthCommand> {
                 evidence,
             },
         );
-    prop_oneof![report, work, rules, reset, tick, lemon, restarted]
+    prop_oneof![report, work, rules, ship, reset, tick, lemon, restarted]
 }

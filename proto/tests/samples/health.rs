@@ -39,6 +39,11 @@ evidence = "soft"
 mode = "observe"
 origin = "proposed"
 figure = "a sample"
+
+[codes]
+xids = []
+sxids = []
+links = []
 "#;
 
 /// Commands about health, under the names of their files.
@@ -59,6 +64,12 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     let rules = HealthCommand::SetRules {
         request: REQUEST,
         author: "ada".to_owned(),
+        text: RULES.into(),
+        shipped: None,
+    };
+    let shipped = HealthCommand::ShipRules {
+        leader: LEADER,
+        version: 7,
         text: RULES.into(),
     };
     let reset = HealthCommand::ResetBreaker {
@@ -92,6 +103,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
             }),
         ),
         ("health_rules", Command::Health(rules)),
+        ("health_ship_rules", Command::Health(shipped)),
         ("health_reset_breaker", Command::Health(reset)),
         (
             "stop_attempt_host_fault",
@@ -168,7 +180,7 @@ pub(crate) fn state() -> State {
     for part in pieces() {
         book.restore(part);
     }
-    let rules = HealthRules::read(Revision(30), &RULES.into());
+    let rules = HealthRules::read(Revision(30), &RULES.into(), Some(7));
     State::restore(StateParts {
         health: book,
         health_rules: rules.unwrap(),

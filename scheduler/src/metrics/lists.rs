@@ -110,7 +110,7 @@ mod tests {
             "{GPU_BLOCKED}{{UUID=\"{}\",host=\"node-0001\",rule=\"\",source=\"admin\"}} 1",
             gpu_uuid(1, 1)
         );
-        assert_eq!(of(&cluster, GPU_BLOCKED), [one.clone()]);
+        assert_eq!(of(&cluster, GPU_BLOCKED), std::slice::from_ref(&one));
         block(&mut cluster, BlockTarget::Host("node-0002".to_owned()));
         assert_eq!(of(&cluster, GPU_BLOCKED).len(), 3);
         let unblock = Command::Unblock {

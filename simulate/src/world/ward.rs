@@ -127,6 +127,7 @@ impl World<'_> {
                 request,
                 author: AUTHOR.to_owned(),
                 text: Arc::from(care.rules()),
+                shipped: None,
             }))?;
         for (illness, known) in self.scenario.illnesses.iter().enumerate() {
             self.agenda

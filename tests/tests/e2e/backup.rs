@@ -81,7 +81,7 @@ async fn admin(cluster: &Cluster, words: &[&str]) -> Run {
     Run::of(command, "").await
 }
 
-/// Submits until the cluster is gone; gives what was acknowledged.
+/// Submits until the cluster is gone for longer than a deadline; gives what was acknowledged.
 fn load(addresses: Vec<String>) -> JoinHandle<Vec<JobId>> {
     tokio::spawn(async move {
         let config = ClientConfig {
@@ -215,7 +215,8 @@ async fn a_restored_cluster_starts_nothing_twice_that_runs_where_nobody_knows() 
     let restored = lose_and_restore(&mut cluster, file, &["--key-file", key]).await;
     assert_eq!(restored["snapshot"]["revision"], saved["revision"]);
     assert!(is_alive(orphan), "it runs on under its lease");
-    busy.await.unwrap();
+    // It goes on with the restored cluster if that is back within its deadline.
+    busy.abort();
 
     let client = cluster.client_of(0).await;
     let missing: Vec<JobId> = before.difference(&known(&client).await).copied().collect();

@@ -160,10 +160,22 @@ impl HealthConfig {
         }
     }
 
+    /// What is to be looked at of a host that is not.
+    fn asked_for_in_vain(&self) -> Option<&'static str> {
+        let is_asked_for = [
+            ("mounts", !self.mounts.is_empty()),
+            ("expected", self.expected != Expected::default()),
+        ];
+        let mut fields = is_asked_for.into_iter().filter(|(_, is_set)| *is_set);
+        fields
+            .next()
+            .filter(|_| self.host().is_none())
+            .map(|(field, _)| field)
+    }
+
     /// The first rule that the settings break.
     pub(crate) fn broken_rule(&self) -> Option<BrokenRule> {
         let is_place = |path: &Path| path == Path::new(OFF) || path.is_absolute();
-        let is_looked_at = self.host().is_some();
         let rules = [
             (
                 is_place(&self.kernel_log),
@@ -186,19 +198,12 @@ impl HealthConfig {
                 "mounts",
                 "must be absolute paths",
             ),
-            (
-                is_looked_at || self.mounts.is_empty(),
-                "mounts",
-                "are not looked at where `host_root` is `off`",
-            ),
-            (
-                is_looked_at || self.expected == Expected::default(),
-                "expected",
-                "is not looked at where `host_root` is `off`",
-            ),
         ];
         if let Some((_, field, rule)) = rules.iter().find(|(holds, _, _)| !holds) {
             return broken(field, *rule);
+        }
+        if let Some(field) = self.asked_for_in_vain() {
+            return broken(field, "is not looked at where `host_root` is `off`");
         }
         if let Some(rule) = self.expected.broken_rule() {
             return Some(rule);

@@ -63,7 +63,9 @@ impl Step<'_> {
                 request,
                 author,
                 text,
-            } => self.set_health_rules(*request, author, text),
+                shipped,
+            } => self.set_health_rules(*request, author, (text, *shipped)),
+            HealthCommand::ShipRules { version, text, .. } => self.ship_rules(*version, text),
             HealthCommand::ResetBreaker {
                 request,
                 author,
@@ -256,29 +258,50 @@ impl Step<'_> {
         &mut self,
         request: RequestId,
         author: &str,
-        text: &Arc<str>,
+        (text, shipped): (&Arc<str>, Option<u32>),
     ) -> Result<Answer, Rejection> {
         check_author(author)?;
+        let asked = Request::SetHealthRules(author, text, shipped);
+        self.once(request, &asked, |step| step.obey(author, text, shipped))
+    }
+
+    /// Takes over what the leader's build ships with, unless somebody wrote other rules or newer ones have come.
+    fn ship_rules(&mut self, version: u32, text: &Arc<str>) -> Result<Answer, Rejection> {
+        if self.state.health_rules.give_way_to(version) {
+            return self.obey("muster", text, Some(version));
+        }
+        Ok(Answer::Done)
+    }
+
+    fn obey(
+        &mut self,
+        author: &str,
+        text: &Arc<str>,
+        shipped: Option<u32>,
+    ) -> Result<Answer, Rejection> {
         let limit = limits::CONFIGURATION_BYTES_MAX;
         require_length("rules", text, "CONFIGURATION_BYTES_MAX", limit)?;
-        self.once(request, &Request::SetHealthRules(author, text), |step| {
-            let read = HealthRules::read(step.state.revision, text);
-            let rules = read.map_err(|error| invalid("rules", error.to_string()))?;
-            let count = rules.set.rules.len();
-            step.state.health.obey(&rules.set);
-            let freed = step.state.health.let_go_by(&rules.set, step.state.time);
-            step.state.health_rules = rules;
-            // Rules may be surer or less sure than before.
-            step.state.index.pools = Pools::of(step.state);
-            let hosts: Vec<HostId> = step.state.hosts.keys().copied().collect();
-            for host in hosts {
-                step.touch_desired(host);
+        let read = HealthRules::read(self.state.revision, text, shipped);
+        let rules = read.map_err(|error| invalid("rules", error.to_string()))?;
+        let count = rules.set.rules.len();
+        self.state.health.obey(&rules.set);
+        let freed = self.state.health.let_go_by(&rules.set, self.state.time);
+        self.state.health_rules = rules;
+        // Rules may be surer or less sure than before.
+        self.state.index.pools = Pools::of(self.state);
+        let hosts: Vec<HostId> = self.state.hosts.keys().copied().collect();
+        for host in hosts {
+            self.touch_desired(host);
+        }
+        let detail = match shipped {
+            Some(version) => {
+                format!("{author} set {count} rules, version {version} of those that ship")
             }
-            let detail = format!("{author} set {count} rules");
-            step.tell(HealthNote::Rules, "health rules".to_owned(), detail);
-            step.follow(freed);
-            Ok(Answer::Done)
-        })
+            None => format!("{author} set {count} rules"),
+        };
+        self.tell(HealthNote::Rules, "health rules".to_owned(), detail);
+        self.follow(freed);
+        Ok(Answer::Done)
     }
 
     fn reset_breaker(

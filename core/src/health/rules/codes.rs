@@ -4,8 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::RuleError;
 use super::condition::read_span;
+use super::text::{Table, Value};
 use crate::health::words::words;
 use crate::health::{Charge, Scope, Severity};
+
+/// The lists of the table, in the order of `Codes`.
+const FIELDS: [&str; 3] = ["xids", "sxids", "links"];
 
 words! {
     /// How bad an XID is by itself.
@@ -235,16 +239,48 @@ pub struct Codes {
 }
 
 impl Codes {
-    /// The tables that ship with Muster.
-    ///
-    /// # Errors
-    /// None in a build that passed its tests.
-    pub fn shipped() -> Result<Self, RuleError> {
-        Ok(Self {
-            xids: rows(include_str!("xids.txt"), read_xid)?,
-            sxids: rows(include_str!("sxids.txt"), read_sxid)?,
-            links: rows(include_str!("nvlink5.txt"), read_link)?,
-        })
+    /// Reads the table `codes` of a rule file: a list of rows for each kind.
+    pub(super) fn read(table: &Table) -> Result<Self, RuleError> {
+        let mut lists = [const { None }; FIELDS.len()];
+        for entry in &table.entries {
+            let wrong = |problem: &str, way_out: String| {
+                RuleError::at(entry.line, problem, way_out).of_field(&entry.name)
+            };
+            let Some(at) = FIELDS.iter().position(|field| *field == entry.name) else {
+                let way_out = format!("write one of {}", FIELDS.join(", "));
+                return Err(wrong("no table of codes has that name", way_out));
+            };
+            let Value::Texts(rows) = &entry.value else {
+                return Err(wrong("it is no list", "write a list of rows".to_owned()));
+            };
+            if lists[at].replace((entry.line, rows)).is_some() {
+                return Err(wrong("it is there twice", "remove one".to_owned()));
+            }
+        }
+        let list = |at: usize| {
+            lists[at].ok_or_else(|| {
+                let way_out = "list its rows, or remove `[codes]` for all that ship";
+                RuleError::at(table.line, "it is missing", way_out).of_field(FIELDS[at])
+            })
+        };
+        let codes = Self {
+            xids: rows(list(0)?, read_xid).map_err(|error| error.of_field(FIELDS[0]))?,
+            sxids: rows(list(1)?, read_sxid).map_err(|error| error.of_field(FIELDS[1]))?,
+            links: rows(list(2)?, read_link).map_err(|error| error.of_field(FIELDS[2]))?,
+        };
+        let is_ascending =
+            |codes: &mut dyn Iterator<Item = u32>| codes.is_sorted_by(|one, other| one < other);
+        for (at, is_ascending) in [
+            (0, is_ascending(&mut codes.xids.iter().map(|it| it.code))),
+            (1, is_ascending(&mut codes.sxids.iter().map(|it| it.code))),
+        ] {
+            if !is_ascending {
+                let problem = "its codes do not ascend, or one is there twice";
+                let error = RuleError::at(list(at)?.0, problem, "sort them, each once");
+                return Err(error.of_field(FIELDS[at]));
+            }
+        }
+        Ok(codes)
     }
 
     /// What is done for an XID; none if nobody knows it.
@@ -294,15 +330,17 @@ impl Link5 {
 }
 
 /// Rows of a table, without comments.
-fn rows<T>(text: &str, read: fn(&[&str]) -> Option<T>) -> Result<Vec<T>, RuleError> {
-    let lines = text.lines().enumerate();
-    let lines = lines.filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
-    lines
-        .map(|(index, line)| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let problem = || format!("`{line}` is no row of this table");
+/// Rows of a list that begins at a line.
+fn rows<T>(
+    (line, rows): (usize, &Vec<String>),
+    read: fn(&[&str]) -> Option<T>,
+) -> Result<Vec<T>, RuleError> {
+    rows.iter()
+        .map(|row| {
+            let words: Vec<&str> = row.split_whitespace().collect();
+            let problem = || format!("`{row}` is no row of this table");
             read(&words)
-                .ok_or_else(|| RuleError::at(index + 1, problem(), "see the table's first lines"))
+                .ok_or_else(|| RuleError::at(line, problem(), "see the comment before the list"))
         })
         .collect()
 }

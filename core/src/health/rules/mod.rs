@@ -1,7 +1,8 @@
 //! Rules as data: which reading of which component means what.
 //!
-//! One set counts for the whole cluster. It is replicated whole and replaced whole; what ships is in `default.toml`,
-//! written from named sources, with the tables of XIDs and SXids beside it.
+//! One set counts for the whole cluster. It is replicated whole and replaced whole, with the tables that say what XIDs and
+//! SXids mean; what ships is in `default.toml`, written from named sources. A build's own file decides nothing before a leader
+//! has put it into the log: builds with different ones read the same log in the same way.
 
 mod codes;
 mod condition;
@@ -30,6 +31,8 @@ pub use self::figures::{
     FLAPPING, HISTORY, LEMON, Often, REMEDIATIONS, XID_13, XID_31, XID_REPEAT,
 };
 
+/// The table that says what codes mean.
+const CODES: &str = "codes";
 /// The format of rule files that this build reads.
 pub const FORMAT: i64 = 1;
 /// Rules in one set.
@@ -193,6 +196,9 @@ pub struct RuleSet {
 impl RuleSet {
     /// The rule file that ships with Muster.
     pub const SHIPPED_TEXT: &'static str = include_str!("default.toml");
+    /// Which one that is: every change of the file raises it, so that clusters that follow it take it over. What an older build
+    /// cannot read needs a new format of commands as well.
+    pub const SHIPPED_VERSION: u32 = 1;
 
     /// The same file with other spans, in seconds: from a first block until a passed check readmits, and of a first probation.
     /// For clusters that do not live as long.
@@ -212,12 +218,45 @@ impl RuleSet {
         Self::parse(Self::SHIPPED_TEXT)
     }
 
-    /// Reads a rule file; the tables of codes are the shipped ones.
+    /// A rule file with the tables of codes that ship, if it has none itself: as it is put into the log.
+    ///
+    /// # Errors
+    /// What is wrong with it, where, and what would be right.
+    pub fn whole_text(text: &str) -> Result<String, RuleError> {
+        let mut whole = text.to_owned();
+        if parse::file(text)?.codes.is_none() {
+            let head = format!("[{CODES}]\n");
+            let at = Self::SHIPPED_TEXT.find(&head);
+            let codes = at.map_or("", |at| &Self::SHIPPED_TEXT[at..]);
+            whole.push_str("\n\n");
+            whole.push_str(codes);
+        }
+        Ok(whole)
+    }
+
+    /// Reads a rule file that is whole.
+    ///
+    /// # Errors
+    /// What is wrong, where, and what would be right; also if it does not say what codes mean.
+    pub fn parse_whole(text: &str) -> Result<Self, RuleError> {
+        let file = parse::file(text)?;
+        let Some(codes) = file.codes else {
+            let way_out = "add the table of `muster health rules`";
+            let error = RuleError::at(0, "it is missing, and a cluster's rules are whole", way_out);
+            return Err(error.of_rule(CODES));
+        };
+        Ok(Self::of(file.rules, (file.patience, file.rails), codes))
+    }
+
+    /// Reads a rule file; without tables of codes, those that ship count.
     ///
     /// # Errors
     /// What is wrong, where, and what would be right.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
-        let (rules, patience, rails) = parse::rules(text)?;
+        Self::parse_whole(&Self::whole_text(text)?)
+    }
+
+    fn of(rules: Vec<Rule>, (patience, rails): (Patience, RailsLimits), codes: Codes) -> Self {
         let patience = match figures::repairs(&rules) {
             Some(often) => Patience {
                 repairs_max: often.times,
@@ -226,12 +265,12 @@ impl RuleSet {
             },
             None => patience,
         };
-        Ok(Self {
+        Self {
             rules,
             patience,
             rails,
-            codes: Codes::shipped()?,
-        })
+            codes,
+        }
     }
 
     /// The rule of this name. A site's own check has one if the site wrote one, and else shares [`SITE_CHECK`].

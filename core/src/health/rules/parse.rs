@@ -2,8 +2,8 @@
 
 use super::text::{self, Entry, Table, Value};
 use super::{
-    CONDITIONS_PER_SIDE_MAX, Clears, Condition, FORMAT, Hold, Mode, Origin, RULES_MAX, Rule,
-    RuleError, Side, figures, rails,
+    CODES, CONDITIONS_PER_SIDE_MAX, Clears, Codes, Condition, FORMAT, Hold, Mode, Origin,
+    RULES_MAX, Rule, RuleError, Side, figures, rails,
 };
 use crate::health::component::{Patience, REPAIRS_KEPT_MAX};
 use crate::health::guard_rails::RailsLimits;
@@ -37,35 +37,57 @@ const FIELDS: &[&str] = &[
     "figure",
 ];
 
-/// All rules of a file, by name, what stands before them, and the rails.
-pub(super) fn rules(text: &str) -> Result<(Vec<Rule>, Patience, RailsLimits), RuleError> {
+/// What a file says.
+pub(super) struct File {
+    /// All rules, by name.
+    pub(super) rules: Vec<Rule>,
+    /// What stands before them.
+    pub(super) patience: Patience,
+    pub(super) rails: RailsLimits,
+    /// What codes mean, if it says so.
+    pub(super) codes: Option<Codes>,
+}
+
+/// Reads a file.
+pub(super) fn file(text: &str) -> Result<File, RuleError> {
     let tables = text::read(text)?;
     let mut tables = tables.iter();
     let patience = read_head(tables.next())?;
     let mut rules: Vec<Rule> = Vec::new();
-    let mut limits = None;
+    let (mut limits, mut codes) = (None, None);
     for table in tables {
-        if table.name == rails::RAILS {
-            let read = rails::read(table).map_err(|error| error.of_rule(&table.name))?;
-            if limits.replace(read).is_some() {
-                let error = RuleError::at(table.line, "it is there twice", "remove one");
-                return Err(error.of_rule(&table.name));
+        let of_rule = |error: RuleError| error.of_rule(&table.name);
+        let twice = |way_out| of_rule(RuleError::at(table.line, "it is there twice", way_out));
+        let is_second = match table.name.as_str() {
+            rails::RAILS => limits
+                .replace(rails::read(table).map_err(of_rule)?)
+                .is_some(),
+            CODES => codes
+                .replace(Codes::read(table).map_err(of_rule)?)
+                .is_some(),
+            name if rules.iter().any(|known| known.id == name) => {
+                return Err(twice("rename or remove one"));
             }
-            continue;
+            _ => {
+                rules.push(read_rule(table).map_err(of_rule)?);
+                false
+            }
+        };
+        if is_second {
+            return Err(twice("remove one"));
         }
-        let rule = read_rule(table).map_err(|error| error.of_rule(&table.name))?;
-        if rules.iter().any(|known| known.id == rule.id) {
-            let error = RuleError::at(table.line, "it is there twice", "rename or remove one");
-            return Err(error.of_rule(&rule.id));
-        }
-        if rules.len() >= RULES_MAX {
+        if rules.len() > RULES_MAX {
             let problem = format!("there are more than {RULES_MAX} rules (RULES_MAX)");
             return Err(RuleError::at(table.line, problem, "remove some"));
         }
-        rules.push(rule);
     }
     rules.sort_by(|one, other| one.id.cmp(&other.id));
-    Ok((rules, patience, limits.unwrap_or_default()))
+    Ok(File {
+        rules,
+        patience,
+        rails: limits.unwrap_or_default(),
+        codes,
+    })
 }
 
 /// What stands before the first rule: the format, and how long what failed must wait and prove itself.

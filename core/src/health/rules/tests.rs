@@ -185,29 +185,78 @@ const SOURCES: &[&str] = &[
 /// The tables of codes say at their heads where they are from, and what in them is ours.
 #[test]
 fn every_table_of_codes_names_its_sources() {
-    for (table, sources) in [
+    for (list, sources) in [
         (
-            include_str!("xids.txt"),
+            "xids",
             &["NVIDIA's catalogue", "NVSentinel", "are ours"][..],
         ),
-        (
-            include_str!("sxids.txt"),
-            &["NVIDIA's fabric manager guide", "gpud"],
-        ),
-        (
-            include_str!("nvlink5.txt"),
-            &["NVIDIA's XID catalogue", "NVSentinel"],
-        ),
+        ("sxids", &["NVIDIA's fabric manager guide", "gpud"]),
+        ("links", &["NVIDIA's XID catalogue", "NVSentinel"]),
     ] {
-        let lines = table.lines().take_while(|line| line.starts_with('#'));
-        let head = lines
-            .map(|line| line.trim_start_matches("# "))
-            .collect::<Vec<_>>()
-            .join(" ");
+        let (before, _) = { RuleSet::SHIPPED_TEXT }
+            .split_once(&format!("\n{list} = [\n"))
+            .expect("it ships");
+        let lines = before
+            .lines()
+            .rev()
+            .take_while(|line| line.starts_with('#'));
+        let mut head: Vec<&str> = lines.map(|line| line.trim_start_matches("# ")).collect();
+        head.reverse();
+        let head = head.join(" ");
         for source in sources {
             assert!(head.contains(source), "{source} in `{head}`");
         }
     }
+}
+
+/// The mistake in a file.
+fn mistake(text: &str) -> String {
+    parse::file(text).err().expect(text).to_string()
+}
+
+#[test]
+fn what_codes_mean_is_part_of_the_file_and_its_mistakes_are_named() {
+    let whole = |codes: &str| format!("format = 1\n[codes]\n{codes}");
+    let row = "\"79 fatal hw kill reboot host infra - - gone\"";
+    let lists = |xids: &str| whole(&format!("xids = [{xids}]\nsxids = []\nlinks = []\n"));
+    let shipped = shipped();
+    let xid = shipped.codes.xid(79).expect("it ships");
+    let rows = RuleSet::SHIPPED_TEXT.lines();
+    let of_79 = rows.map(str::trim).find(|line| line.starts_with("\"79 "));
+    let of_79 = of_79.expect("it ships").trim_end_matches(',');
+    let own = RuleSet::parse(&lists(of_79)).expect("it is right");
+    assert_eq!(own.codes.xids, std::slice::from_ref(xid));
+    assert_eq!(RuleSet::parse_whole(&lists(of_79)), Ok(own));
+
+    let bare = RuleSet::parse("format = 1").expect("it is right");
+    assert_eq!(bare.codes, shipped.codes);
+    let refused = RuleSet::parse_whole("format = 1").expect_err("it is not whole");
+    assert!(refused.to_string().contains("`codes`"), "{refused}");
+
+    let twice = lists(&format!("{of_79}, {of_79}"));
+    for (text, part) in [
+        (lists(row), "no row of this table"),
+        (twice, "there twice"),
+        (whole("xids = []\nsxids = []\n"), "field `links`"),
+        (whole("xids = []\nxids = []\n"), "it is there twice"),
+        (whole("xid = []\n"), "write one of xids, sxids, links"),
+        (whole("xids = 7\n"), "it is no list"),
+        (format!("{}[codes]\n", lists("")), "field `xids`"),
+    ] {
+        let mistake = mistake(&text);
+        assert!(mistake.contains(part), "`{part}` in `{mistake}`");
+    }
+}
+
+/// Clusters take over another file only under another version: raise `SHIPPED_VERSION` with the first change after a release,
+/// and write the new sum here.
+#[test]
+fn another_file_that_ships_is_another_version() {
+    let sum = xxhash_rust::xxh3::xxh3_64(RuleSet::SHIPPED_TEXT.as_bytes());
+    assert_eq!(
+        (RuleSet::SHIPPED_VERSION, sum),
+        (1, 2_222_834_213_284_382_561)
+    );
 }
 
 #[test]
@@ -283,7 +332,7 @@ fatal_block = "gpu""#;
 
 #[test]
 fn a_wrong_file_is_told_where_and_what_would_be_right() {
-    assert_eq!(parse::rules(RULE).expect("it is right").0.len(), 1);
+    assert_eq!(parse::file(RULE).expect("it is right").rules.len(), 1);
     for (from, to, told) in [
         (
             "format = 1",
@@ -388,11 +437,11 @@ fn a_wrong_file_is_told_where_and_what_would_be_right() {
     ] {
         let text = RULE.replacen(from, to, 1);
         assert_ne!(text, RULE, "{from}");
-        let error = parse::rules(&text).expect_err(to).to_string();
+        let error = mistake(&text).to_string();
         assert!(error.contains(told), "{error}\nshould be\n{told}");
     }
     let twice = format!("{RULE}{}", RULE.replacen("format = 1", "", 1));
-    let error = parse::rules(&twice).expect_err("twice").to_string();
+    let error = mistake(&twice).to_string();
     assert_eq!(
         error,
         "rule `gpu_odd`, line 18: it is there twice; rename or remove one"
@@ -491,18 +540,11 @@ fn a_dry_run_names_what_it_cannot_judge() {
 
 #[test]
 fn a_dry_run_counts_occurrences_over_the_history() {
-    let set = parse::rules(&RULE.replacen("\"lost = 1\",", "", 1)).expect("it is right");
-    let new = RuleSet {
-        rules: set.0,
-        patience: set.1,
-        rails: set.2,
-        codes: shipped().codes,
-    };
+    let text = RULE.replacen("\"lost = 1\",", "", 1);
+    let new = RuleSet::parse(&text).expect("it is right");
     let old = RuleSet {
         rules: Vec::new(),
-        patience: set.1,
-        rails: set.2,
-        codes: shipped().codes,
+        ..new.clone()
     };
     let apart = [
         finding("gpu_odd", "errors", 3, 0),

@@ -18,6 +18,15 @@ const DIAGNOSED_MAX: usize = 256;
 /// Jobs that a blocker names at most.
 const JOBS_NAMED_MAX: usize = 4;
 
+impl From<Blocker> for Refusal {
+    fn from(blocker: Blocker) -> Self {
+        Self {
+            blocker,
+            shortage: None,
+        }
+    }
+}
+
 impl Round<'_> {
     /// Why a unit that found no room waits.
     pub(super) fn refusal(&mut self, job: &Job, unit: UnitIndex, shortage: Shortage) -> Refusal {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::command::{Command, HealthCommand};
 use crate::health::book::WorkStep;
+use crate::health::rules::RuleSet;
 use crate::health::{Component, Finding, Severity};
 use crate::ids::HostId;
 use crate::testing::draw::{Draw, REQUESTS, request_id};
@@ -38,14 +39,20 @@ const GPU_RULES: [&str; 8] = [
 impl Draw<'_> {
     /// Something about health.
     pub(super) fn health(&mut self) -> Command {
-        Command::Health(match self.below(14) {
+        Command::Health(match self.below(15) {
             0..5 => self.findings(),
             5..9 => self.health_work(),
             9 => HealthCommand::SetRules {
                 request: request_id(self.below(REQUESTS)),
                 author: "ada".to_owned(),
-                text: Arc::from(if self.once_in(2) { "" } else { "format = 2" }),
+                text: Arc::from(if self.once_in(2) {
+                    RuleSet::SHIPPED_TEXT
+                } else {
+                    "format = 2"
+                }),
+                shipped: self.once_in(2).then_some(RuleSet::SHIPPED_VERSION),
             },
+
             10 => HealthCommand::ResetBreaker {
                 request: request_id(self.below(REQUESTS)),
                 author: "ada".to_owned(),
@@ -56,6 +63,11 @@ impl Draw<'_> {
                 host: self.host(),
             },
             12 => self.restarted(),
+            13 => HealthCommand::ShipRules {
+                leader: self.leader(),
+                version: RuleSet::SHIPPED_VERSION,
+                text: Arc::from(RuleSet::SHIPPED_TEXT),
+            },
             _ => HealthCommand::Tick {
                 leader: self.leader(),
             },

@@ -109,7 +109,11 @@ impl Builder {
                 .add_claimed_tasks(wire)?,
             Kind::Health(wire) => self.parts.health.restore(part_from_wire(&wire)?),
             Kind::HealthRules(wire) => {
-                let rules = HealthRules::read(Revision(wire.revision), &wire.text.into());
+                let rules = HealthRules::read(
+                    Revision(wire.revision),
+                    &wire.text.into(),
+                    wire.shipped_version,
+                );
                 let problem =
                     |error: RuleError| InvalidField::new("health_rules", error.to_string());
                 self.parts.health_rules = rules.map_err(problem)?;

@@ -55,6 +55,7 @@ pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
         writer.record(Kind::HealthRules(v1::HealthRules {
             revision: state.health_rules.revision.get(),
             text: state.health_rules.text.to_string(),
+            shipped_version: state.health_rules.shipped,
         }))?;
     }
     for (name, user) in &state.users {

@@ -383,6 +383,7 @@ impl World {
             request,
             author: "grace".to_owned(),
             text: text.as_str().into(),
+            shipped: None,
         }))?;
         let revision = self.cluster.state.health_rules.revision;
         for watcher in self.hosts.values_mut() {

@@ -322,12 +322,8 @@ fn the_drivers_release_is_the_first_number_of_its_version() {
     assert_eq!(release(&home.path().join("elsewhere")), None);
 }
 
-/// How long ten thousand lines may take that the kernel may write in a second: with room for a build that is not optimised, on a
-/// machine that does other things.
-const FLOOD_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);
-
 #[tokio::test]
-async fn ten_thousand_lines_a_second_are_read_in_time_and_told_once() {
+async fn ten_thousand_lines_are_read_to_the_last_and_told_once() {
     const LINES: u64 = 10_000;
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("kmsg");
@@ -348,14 +344,12 @@ async fn ten_thousand_lines_a_second_are_read_in_time_and_told_once() {
     let scanner = Scanner::new(Trust::Tests, Cursor::default(), buses);
     let (sender, mut seen) = mpsc::channel(crate::limits::HEALTH_SEEN_MAX);
     let log = crate::health::kernel_log::KernelLog::new(&path, "boot", scanner, sender);
-    let began = std::time::Instant::now();
     let thread = std::thread::spawn(move || log.run());
     let mut rig = Rig::new();
     for _ in 1..LINES {
         rig.judge.see(seen.recv().await.unwrap());
     }
     let mut told = rig.see(seen.recv().await.unwrap()).await;
-    assert!(began.elapsed() < FLOOD_TIME_MAX, "{:?}", began.elapsed());
     drop(seen);
     thread.join().unwrap();
     told.sort();
