@@ -212,7 +212,7 @@ fn a_terminal_reaches_into_the_container() {
     inside.sees("once^P\r\n33 44\r\ngot once\x10\r\n");
     inside.types("\x04");
     assert_eq!(hear(&inside.socket), ended(Some(3), None));
-    let mut inside = AtTerminal::start(&mut rig, "echo up; sleep 1000");
+    let mut inside = AtTerminal::start(&mut rig, "echo up; exec sleep 1000");
     inside.sees("up");
     inside.types("\x03");
     assert_eq!(hear(&inside.socket), ended(None, Some(2)));
