@@ -8,7 +8,6 @@ use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
 use muster_proto::v1::change_replicas_request::Change;
 use muster_raft_store::Handle;
-use muster_tls::Dialer;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
@@ -28,14 +27,13 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 pub(crate) async fn join(
     handle: &Handle<State>,
     config: &SchedulerConfig,
-    dialer: &Dialer,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let own = config.replica_id.get();
     let mut told = String::new();
     while handle.status().member(own).is_none() && !stop.is_cancelled() {
         for address in &config.join {
-            match ask(address, config, dialer).await {
+            match ask(address, config).await {
                 Ok(()) => {
                     tracing::info!(
                         via = address,
@@ -60,12 +58,11 @@ pub(crate) async fn join(
     Ok(())
 }
 
-async fn ask(address: &str, config: &SchedulerConfig, dialer: &Dialer) -> Result<(), Status> {
+async fn ask(address: &str, config: &SchedulerConfig) -> Result<(), Status> {
     let asked = async {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
-        let channel = dialer.connect(&endpoint).await;
+        let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await;
         let channel = channel.map_err(|error| Status::unavailable(error.to_string()))?;
         let add = v1::AddReplica {
             replica_id: config.replica_id.get(),

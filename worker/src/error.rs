@@ -1,7 +1,6 @@
 //! Why a worker did not start or had to stop.
 
 use muster_settings::BrokenRule;
-use muster_tls::TlsError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,9 +15,6 @@ pub enum Error {
     /// A setting breaks a rule.
     #[error("bad worker settings")]
     Config(#[from] BrokenRule),
-    /// The certificates cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDirectory(#[from] DataDirectoryError),

@@ -9,7 +9,6 @@ mod lost;
 mod memory;
 mod place;
 mod report;
-mod secure;
 mod snapshot;
 mod start;
 mod submit;
@@ -21,7 +20,6 @@ use crate::row::Row;
 pub(crate) async fn measure(figure: Figure, bench: &Bench) -> anyhow::Result<Vec<Row>> {
     match figure {
         Figure::Submit => submit::measure(bench).await,
-        Figure::Secure => secure::measure(bench).await,
         Figure::Place => place::measure(bench).await,
         Figure::Failover => failover::measure(bench).await,
         Figure::Lost => lost::measure(bench).await,

@@ -76,11 +76,7 @@ impl Log {
         };
         let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
         for replica in status.replicas {
-            let config = ClientConfig {
-                addresses: vec![replica.address],
-                ..client.config().clone()
-            };
-            tokio::spawn(ask(config, request.clone(), sender.clone()));
+            tokio::spawn(ask(replica.address, request.clone(), sender.clone()));
         }
         drop(sender);
         if self.follow {
@@ -161,10 +157,9 @@ async fn follow(screen: &Screen, mut receiver: mpsc::Receiver<Told>) -> Result<E
 }
 
 /// Passes on what one replica has.
-async fn ask(config: ClientConfig, request: v1::ReadAuditLogRequest, sender: mpsc::Sender<Told>) {
-    let address = config.addresses.join(",");
+async fn ask(address: String, request: v1::ReadAuditLogRequest, sender: mpsc::Sender<Told>) {
     let told = |told| (address.clone(), told);
-    let mut records = match open(config, request).await {
+    let mut records = match open(&address, request).await {
         Ok(records) => records,
         Err(error) => return drop(sender.send(told(Err(error))).await),
     };
@@ -182,14 +177,14 @@ async fn ask(config: ClientConfig, request: v1::ReadAuditLogRequest, sender: mps
 }
 
 async fn open(
-    config: ClientConfig,
+    address: &str,
     request: v1::ReadAuditLogRequest,
 ) -> Result<AuditRecords, ClientError> {
     let config = ClientConfig {
         deadline: ANSWER_MAX,
         unreachable_deadline: Duration::ZERO,
         discover: false,
-        ..config
+        ..ClientConfig::new([address])
     };
     Client::connect(config).await?.read_audit_log(request).await
 }

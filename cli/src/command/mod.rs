@@ -2,7 +2,6 @@
 
 pub(crate) mod audit;
 mod blocking;
-pub(crate) mod cert;
 pub(crate) mod chaos;
 pub(crate) mod cluster;
 pub(crate) mod completion;
@@ -26,5 +25,4 @@ pub(crate) mod snapshot;
 pub(crate) mod task;
 mod tickets;
 pub(crate) mod topology;
-pub(crate) mod user;
 pub(crate) mod worker;

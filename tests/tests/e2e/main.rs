@@ -27,7 +27,6 @@ mod preemption;
 mod queues;
 mod replica_disk;
 mod retries;
-mod security;
 mod stops;
 mod suspension;
 mod systemd;

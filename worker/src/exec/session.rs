@@ -11,7 +11,6 @@ use muster_proto::v1::exec_response::Kind as ToUser;
 use muster_proto::v1::worker_service_client::WorkerServiceClient;
 use muster_supervisor::TaskDirectory;
 use muster_supervisor::exec::{self, ExecAnswer, ExecRequest};
-use muster_tls::Dialer;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -40,15 +39,16 @@ pub(super) struct Call {
 }
 
 /// Calls the leader back for an order.
-pub(super) async fn call(dialer: &Dialer, leader: &str, token: String) -> Result<Call, String> {
+pub(super) async fn call(leader: &str, token: String) -> Result<Call, String> {
     let endpoint = Endpoint::from_shared(format!("http://{leader}"));
     let endpoint = endpoint.map_err(|error| format!("address `{leader}`: {error}"))?;
-    let endpoint = endpoint
+    let channel = endpoint
         .connect_timeout(CONNECT_MAX)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE);
-    let channel = { dialer.connect(&endpoint).await }
+        .keep_alive_timeout(KEEP_ALIVE)
+        .connect()
+        .await
         .map_err(|error| format!("connecting to {leader} failed: {error}"))?;
     let (up, outgoing) = mpsc::channel(EXEC_MESSAGES_MAX);
     let first = v1::ExecUp {

@@ -10,7 +10,6 @@ use muster_core::state::ENGINE_LABEL;
 use muster_core::timings::Timings;
 use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
-use muster_tls::Dialer;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +54,7 @@ pub(crate) struct SessionKeeper {
 impl SessionKeeper {
     pub(crate) fn new(
         (registration, engine): (HostRegistration, watch::Receiver<Option<FoundEngine>>),
-        (schedulers, dialer): (Vec<String>, Dialer),
+        schedulers: Vec<String>,
         inbox: Outbox,
         newest: watch::Receiver<LeadershipEpoch>,
         shutdown: CancellationToken,
@@ -63,7 +62,7 @@ impl SessionKeeper {
         Self {
             registration,
             engine,
-            discovery: Discovery::new(schedulers, dialer),
+            discovery: Discovery::new(schedulers),
             inbox,
             newest,
             shutdown,
