@@ -329,7 +329,6 @@ impl Link5 {
     }
 }
 
-/// Rows of a table, without comments.
 /// Rows of a list that begins at a line.
 fn rows<T>(
     (line, rows): (usize, &Vec<String>),
