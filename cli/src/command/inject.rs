@@ -196,6 +196,7 @@ async fn gpu(client: &Client, text: &str) -> Result<(String, String), Failure> {
 mod tests {
     use clap::{Command, FromArgMatches as _};
     use muster_chaos::trials::Trial;
+    use muster_core::health::ComponentKind;
     use muster_core::health::rules::{Condition, Rule, RuleSet};
 
     use super::*;
@@ -213,6 +214,19 @@ mod tests {
             }
         }
         words
+    }
+
+    /// What a rule is read of, and what the words name: a rack's is read of its hosts.
+    fn kinds(rule: &Rule, place: &str) -> (ComponentKind, ComponentKind) {
+        let named = match place.split_once(':') {
+            None => ComponentKind::Host,
+            Some((_, part)) if part.parse::<u32>().is_ok() => ComponentKind::Gpu,
+            Some(_) => ComponentKind::Nic,
+        };
+        match rule.component {
+            ComponentKind::Rack => (ComponentKind::Host, named),
+            kind => (kind, named),
+        }
     }
 
     fn names(rule: &Rule, metric: &str) -> bool {
@@ -240,6 +254,8 @@ mod tests {
             if let Fault::Reading(reading) = Inject::from_arg_matches(&parsed).unwrap().fault {
                 let rule = rules.rule(&reading.rule);
                 let rule = rule.unwrap_or_else(|| panic!("{cell}: there is no such rule"));
+                let (read_of, named) = kinds(rule, &reading.component);
+                assert_eq!(read_of, named, "{cell}");
                 for (metric, _) in &reading.metrics {
                     assert!(names(rule, metric), "{cell}: it names no `{metric}`");
                 }

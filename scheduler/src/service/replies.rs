@@ -253,7 +253,12 @@ fn check_reading(rules: &RuleSet, reading: &v1::InjectedReading) -> Result<(), I
         );
         return Err(InvalidField::new("injection.reading.rule", problem));
     };
-    if rule.component != of {
+    // What is about racks and tasks, hosts tell of themselves.
+    let read_of = match rule.component {
+        ComponentKind::Rack | ComponentKind::Task => ComponentKind::Host,
+        kind => kind,
+    };
+    if read_of != of {
         let (name, about) = (&rule.id, rule.component);
         let problem = format!("rule {name} is about a {about}, and this is a {of}");
         return Err(InvalidField::new("injection.reading.rule", problem));

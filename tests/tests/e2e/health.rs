@@ -144,8 +144,50 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
         assert_ne!(wrong.code, 0, "{wrong:?}");
         assert!(wrong.stderr.contains(told), "{wrong:?}");
     }
+    // What is about a rack, its hosts tell.
+    inject_well(&["reading", &first.host, "power_brake", "braked=1"]).await;
     let wrong = inject(&["line", &first.host, ""]).await;
     assert!(wrong.stderr.contains("TEXT_BYTES_MAX"), "{wrong:?}");
+}
+
+/// Sets rules, and waits until a leader says that they are in force.
+async fn obeys(cluster: &Cluster, words: &[&str], expected: &str) {
+    let applied = cluster.muster(words).await;
+    assert_eq!(applied.code, 0, "{applied:?}");
+    assert_eq!(cluster.muster(&["health", "rules"]).await.ok(), expected);
+}
+
+#[tokio::test]
+async fn what_ships_is_in_the_log_and_what_somebody_wrote_outlives_leaders() {
+    let mut cluster = Cluster::start(TWO_WORKERS).await;
+    let client = cluster.client().await;
+    let revision = eventually("the leader has put its rules into the log", async || {
+        let health = client.health(v1::Consistency::Linearizable).await.ok()?;
+        assert_eq!(health.rules, RuleSet::SHIPPED_TEXT);
+        (health.rules_revision > 0).then_some(health.rules_revision)
+    })
+    .await;
+
+    // Without tables of codes, those of the leader's build are added.
+    let (own, codes) = RuleSet::SHIPPED_TEXT.split_once("[codes]\n").unwrap();
+    let own = own.replacen("first_wait_s = 900", "first_wait_s = 901", 1);
+    let file = cluster.write("own.toml", &own);
+    let whole = format!("{own}\n\n[codes]\n{codes}");
+    let file = file.to_str().unwrap();
+    obeys(&cluster, &["health", "apply", file], &whole).await;
+    let leader = cluster.leader(&client).await;
+    cluster.replicas[leader].kill();
+    let outlived = eventually("another leader", async || {
+        let health = client.health(v1::Consistency::Linearizable).await.ok()?;
+        // Its own file it would have proposed at once, before it knew of a job.
+        client.submit_job(shell("exit 0")).await.ok()?;
+        Some(health)
+    })
+    .await;
+    assert_eq!(outlived.rules, whole);
+    assert!(outlived.rules_revision > revision);
+    let shipped = ["health", "apply", "--shipped"];
+    obeys(&cluster, &shipped, RuleSet::SHIPPED_TEXT).await;
 }
 
 #[tokio::test]

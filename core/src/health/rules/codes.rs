@@ -268,16 +268,15 @@ impl Codes {
             sxids: rows(list(1)?, read_sxid).map_err(|error| error.of_field(FIELDS[1]))?,
             links: rows(list(2)?, read_link).map_err(|error| error.of_field(FIELDS[2]))?,
         };
-        let is_ascending =
-            |codes: &mut dyn Iterator<Item = u32>| codes.is_sorted_by(|one, other| one < other);
-        for (at, is_ascending) in [
-            (0, is_ascending(&mut codes.xids.iter().map(|it| it.code))),
-            (1, is_ascending(&mut codes.sxids.iter().map(|it| it.code))),
-        ] {
-            if !is_ascending {
-                let problem = "its codes do not ascend, or one is there twice";
-                let error = RuleError::at(list(at)?.0, problem, "sort them, each once");
-                return Err(error.of_field(FIELDS[at]));
+        let misplaced = [
+            first_misplaced(codes.xids.iter().map(|it| it.code)),
+            first_misplaced(codes.sxids.iter().map(|it| it.code)),
+        ];
+        for (at, code) in misplaced.into_iter().enumerate() {
+            if let Some(code) = code {
+                let problem = format!("code {code} follows one that is not less");
+                let way_out = "sort the rows by their codes, each once";
+                return Err(RuleError::at(list(at)?.0, problem, way_out).of_field(FIELDS[at]));
             }
         }
         Ok(codes)
@@ -327,6 +326,17 @@ impl Link5 {
             && (words.0 >> 20) & 0x3f == self.subcode
             && self.status.is_none_or(|status| status == words.1)
     }
+}
+
+/// The first code that is not greater than the one before.
+fn first_misplaced(codes: impl Iterator<Item = u32>) -> Option<u32> {
+    let mut before = None;
+    for code in codes {
+        if before.replace(code).is_some_and(|before| code <= before) {
+            return Some(code);
+        }
+    }
+    None
 }
 
 /// Rows of a list that begins at a line.

@@ -236,7 +236,7 @@ fn what_codes_mean_is_part_of_the_file_and_its_mistakes_are_named() {
     let twice = lists(&format!("{of_79}, {of_79}"));
     for (text, part) in [
         (lists(row), "no row of this table"),
-        (twice, "there twice"),
+        (twice, "code 79 follows one that is not less"),
         (whole("xids = []\nsxids = []\n"), "field `links`"),
         (whole("xids = []\nxids = []\n"), "it is there twice"),
         (whole("xid = []\n"), "write one of xids, sxids, links"),
