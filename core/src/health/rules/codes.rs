@@ -329,14 +329,9 @@ impl Link5 {
 }
 
 /// The first code that is not greater than the one before.
-fn first_misplaced(codes: impl Iterator<Item = u32>) -> Option<u32> {
+fn first_misplaced(mut codes: impl Iterator<Item = u32>) -> Option<u32> {
     let mut before = None;
-    for code in codes {
-        if before.replace(code).is_some_and(|before| code <= before) {
-            return Some(code);
-        }
-    }
-    None
+    codes.find(|code| before.replace(*code).is_some_and(|before| *code <= before))
 }
 
 /// Rows of a list that begins at a line.
