@@ -36,6 +36,8 @@ pub(crate) struct Options {
 pub(crate) enum Figure {
     /// Durable submits per second beside etcd's puts
     Submit,
+    /// Submits per second with TLS and a token, beside those without
+    Secure,
     /// Placements per second on 5,000 simulated hosts
     Place,
     /// Death of the leader to the next acknowledged write

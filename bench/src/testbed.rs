@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use muster_chaos::cluster::{ClusterOptions, LocalCluster};
-use muster_client::{Client, ClientConfig};
+use muster_client::{Client, ClientConfig, TlsSettings};
+use muster_core::access::Role;
 use muster_core::timings::Timings;
 use muster_proto::v1;
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,6 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LAG_ENTRIES_MAX: u64 = 256;
 /// Replicas of every measured cluster.
 pub(crate) const REPLICAS: usize = 3;
+/// The user whose token a secured cluster is driven with.
+const USER: &str = "bench";
 /// Submits in flight while jobs are loaded.
 const LOADING_IN_FLIGHT: usize = 256;
 
@@ -53,10 +56,36 @@ impl Testbed {
     /// Starts three replicas and the workers, with the product's default clocks, and waits for a leader and
     /// for every worker.
     pub(crate) async fn start(bench: &Bench, shape: Shape) -> anyhow::Result<Self> {
+        Self::start_as(bench, shape, false).await
+    }
+
+    /// As [`Testbed::start`], with certificates, and a client that shows the token of a user.
+    pub(crate) async fn start_secured(bench: &Bench, shape: Shape) -> anyhow::Result<Self> {
+        let mut testbed = Self::start_as(bench, shape, true).await?;
+        let admin = testbed.client.clone();
+        let (token, _) = admin
+            .add_user("bench", USER, Role::User, Vec::new())
+            .await?;
+        let config = admin.config().clone();
+        let tls = TlsSettings {
+            ca: config.tls.ca.clone(),
+            ..TlsSettings::default()
+        };
+        let config = ClientConfig {
+            tls,
+            token: Some(token),
+            ..config
+        };
+        testbed.client = Client::connect(config).await?;
+        Ok(testbed)
+    }
+
+    async fn start_as(bench: &Bench, shape: Shape, secured: bool) -> anyhow::Result<Self> {
         let cluster = LocalCluster::start(ClusterOptions {
             replicas: REPLICAS,
             workers: shape.workers,
             gpus_per_host: shape.gpus_per_host,
+            secured,
             timings: Timings::default(),
             ..ClusterOptions::small(bench.binary.clone())
         })?;
@@ -64,6 +93,7 @@ impl Testbed {
             deadline: PATIENCE,
             per_try_deadline: Duration::from_secs(30),
             backoff_max: Duration::from_millis(100),
+            tls: cluster.admin_tls(),
             ..ClientConfig::new(cluster.addresses())
         };
         let client = Client::connect(config)
@@ -98,6 +128,7 @@ impl Testbed {
             deadline: PATIENCE,
             backoff_base: Duration::from_millis(5),
             backoff_max: Duration::from_millis(20),
+            tls: self.cluster.admin_tls(),
             ..ClientConfig::new([self.addresses()[index].clone()])
         };
         Ok(Client::connect(config).await?)

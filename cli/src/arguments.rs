@@ -60,6 +60,12 @@ enum Noun {
     /// Who changed what, from where, and what the answer was
     #[command(subcommand)]
     Audit(command::audit::Verb),
+    /// Who may do what: users with roles, and their tokens
+    #[command(subcommand)]
+    User(command::user::Verb),
+    /// Make an authority and certificates for replicas, workers and users
+    #[command(subcommand)]
+    Cert(command::cert::Verb),
     /// Take hosts out of placement (as `host block`)
     BlockHost(command::host::Block),
     /// Let hosts back in (as `host unblock`)
@@ -154,6 +160,7 @@ impl CommandLine {
             Noun::Completion(completion) => return completion.run(options),
             Noun::Task(verb) => return verb.run(options),
             Noun::Config(verb) => return verb.run(options),
+            Noun::Cert(verb) => return verb.run(options),
             Noun::Scenario(verb) => return verb.run(options),
             request => request,
         };
@@ -193,6 +200,8 @@ impl Noun {
             Self::Scenario(verb) => verb.run(options),
             Self::Task(verb) => verb.run(options),
             Self::Config(verb) => verb.run(options),
+            Self::Cert(verb) => verb.run(options),
+            Self::User(verb) => verb.run(options).await,
         }
     }
 }

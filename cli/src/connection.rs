@@ -1,13 +1,14 @@
 //! Which cluster a command talks to, and how patiently.
 
 use std::env;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use muster_client::{Client, ClientConfig};
+use muster_client::{Client, ClientConfig, TlsSettings, Token};
 use muster_proto::v1::Consistency;
 
-use crate::contexts;
+use crate::contexts::{self, Cluster, read_token};
 use crate::failure::Failure;
 use crate::output::{Format, Screen};
 use crate::parse;
@@ -22,7 +23,8 @@ pub(crate) struct Options {
     /// Scheduler replicas as host:port, comma separated; one is enough [env: MUSTER_ADDR]
     #[arg(long, global = true, value_name = "ADDRESSES", value_delimiter = ',')]
     address: Vec<String>,
-    /// A cluster of ~/.config/muster/contexts.yaml [env: MUSTER_CONTEXT]
+    /// A cluster of ~/.config/muster/contexts.yaml [env: MUSTER_CONTEXT]. Without one, MUSTER_CACERT, MUSTER_CERT, MUSTER_KEY,
+    /// MUSTER_TOKEN and MUSTER_TOKEN_FILE say whom to trust and who calls
     #[arg(long, global = true, value_name = "NAME")]
     context: Option<String>,
     /// Longest that one request may take (15s), all tries together
@@ -59,11 +61,14 @@ impl Options {
     /// A client for one request: nothing is sent but that.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         let defaults = ClientConfig::default();
+        let cluster = self.cluster()?;
         let config = ClientConfig {
             deadline: self.deadline.unwrap_or(DEADLINE),
             unreachable_deadline: Duration::ZERO,
             discover: false,
-            addresses: self.addresses()?.unwrap_or(defaults.addresses),
+            addresses: cluster.addresses.unwrap_or(defaults.addresses),
+            tls: cluster.tls,
+            token: cluster.token,
             ..ClientConfig::default()
         };
         Ok(Client::connect(config).await?)
@@ -76,21 +81,45 @@ impl Options {
         Ok(client)
     }
 
-    /// The replicas: as given, else of the named context, else by `MUSTER_ADDR`, else of the current
-    /// context.
-    fn addresses(&self) -> Result<Option<Vec<String>>, Failure> {
-        if !self.address.is_empty() {
-            return Ok(Some(self.address.clone()));
-        }
+    /// The cluster and who speaks with it: of the context that is named here, else by variables, else of the current context.
+    /// Addresses that are given here count before all of them.
+    fn cluster(&self) -> Result<Cluster, Failure> {
         let context = self.context.clone().or_else(|| variable("MUSTER_CONTEXT"));
-        if self.context.is_none()
-            && let Some(list) = variable("MUSTER_ADDR")
-        {
-            let addresses = list.split(',').map(|address| address.trim().to_owned());
-            return Ok(Some(addresses.collect()));
+        let of_context = contexts::cluster(context.as_deref())?;
+        let mut cluster = match &self.context {
+            Some(_) => of_context,
+            None => by_variables()?.or(of_context),
+        };
+        if !self.address.is_empty() {
+            cluster.addresses = Some(self.address.clone());
         }
-        contexts::addresses(context.as_deref())
+        Ok(cluster)
     }
+}
+
+/// What variables say of the cluster.
+fn by_variables() -> Result<Cluster, Failure> {
+    let addresses = variable("MUSTER_ADDR");
+    let split = |list: String| {
+        list.split(',')
+            .map(|address| address.trim().to_owned())
+            .collect()
+    };
+    let file = |name: &str| variable(name).map(PathBuf::from);
+    let token = match (variable("MUSTER_TOKEN"), file("MUSTER_TOKEN_FILE")) {
+        (Some(text), _) => Some(Token::new(&text)),
+        (None, Some(path)) => Some(read_token(&path)?),
+        (None, None) => None,
+    };
+    Ok(Cluster {
+        addresses: addresses.map(split),
+        tls: TlsSettings {
+            ca: file("MUSTER_CACERT"),
+            certificate: file("MUSTER_CERT"),
+            key: file("MUSTER_KEY"),
+        },
+        token,
+    })
 }
 
 /// How fresh a read must be.

@@ -3,14 +3,18 @@
 //! ```yaml
 //! current: lab
 //! contexts:
-//!   lab: {addresses: ["lab1:7400", "lab2:7400", "lab3:7400"]}
+//!   lab:
+//!     addresses: ["lab1:7400", "lab2:7400", "lab3:7400"]
+//!     ca: lab/ca.pem
+//!     token_file: lab/token
 //! ```
 
 use std::collections::BTreeMap;
 use std::env;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use muster_client::{TlsSettings, Token};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -34,6 +38,54 @@ pub(crate) struct Contexts {
 struct Context {
     /// Its replicas, as `host:port`.
     addresses: Vec<String>,
+    /// The cluster's authority; like the other files relative to the folder of the contexts file.
+    ca: Option<PathBuf>,
+    /// The certificate of who calls, with its key.
+    certificate: Option<PathBuf>,
+    /// See `certificate`.
+    key: Option<PathBuf>,
+    /// The token of who calls.
+    token: Option<String>,
+    /// A file with it.
+    token_file: Option<PathBuf>,
+}
+
+/// A cluster, and who speaks with it, as far as one source says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cluster {
+    /// Its replicas.
+    pub(crate) addresses: Option<Vec<String>>,
+    /// Whom to trust, and the caller's certificate.
+    pub(crate) tls: TlsSettings,
+    /// The caller's token.
+    pub(crate) token: Option<Token>,
+}
+
+impl Cluster {
+    /// What another source says where this one says nothing.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            addresses: self.addresses.or(other.addresses),
+            tls: TlsSettings {
+                ca: self.tls.ca.or(other.tls.ca),
+                certificate: self.tls.certificate.or(other.tls.certificate),
+                key: self.tls.key.or(other.tls.key),
+            },
+            token: self.token.or(other.token),
+        }
+    }
+}
+
+/// Reads a token out of a file.
+pub(crate) fn read_token(path: &Path) -> Result<Token, Failure> {
+    let read = std::fs::read_to_string(path);
+    let failed = |error| {
+        Failure::new(format!(
+            "cannot read the token in {}: {error}",
+            path.display()
+        ))
+    };
+    read.map(|text| Token::new(&text)).map_err(failed)
 }
 
 /// Where the file lies: `$XDG_CONFIG_HOME/muster/contexts.yaml`, `~/.config/muster/contexts.yaml`.
@@ -44,9 +96,11 @@ fn path() -> Option<PathBuf> {
     Some(folder.join("muster").join("contexts.yaml"))
 }
 
-/// The addresses of a context: the named one, else the file's current one; none if there is neither.
-pub(crate) fn addresses(named: Option<&str>) -> Result<Option<Vec<String>>, Failure> {
-    let Some(path) = path() else { return Ok(None) };
+/// The cluster of a context: the named one, else the file's current one; nothing if there is neither.
+pub(crate) fn cluster(named: Option<&str>) -> Result<Cluster, Failure> {
+    let Some(path) = path() else {
+        return Ok(Cluster::default());
+    };
     let file = path.display().to_string();
     let contexts = match std::fs::read_to_string(&path) {
         Ok(text) if text.trim().is_empty() => Contexts::default(),
@@ -54,11 +108,35 @@ pub(crate) fn addresses(named: Option<&str>) -> Result<Option<Vec<String>>, Fail
         Err(error) if error.kind() == io::ErrorKind::NotFound => Contexts::default(),
         Err(error) => return Err(Failure::new(format!("cannot read {file}: {error}"))),
     };
-    contexts.addresses(named, &file)
+    let folder = path.parent().unwrap_or(Path::new("."));
+    match contexts.find(named, &file)? {
+        Some(context) => context.cluster(folder),
+        None => Ok(Cluster::default()),
+    }
+}
+
+impl Context {
+    fn cluster(&self, folder: &Path) -> Result<Cluster, Failure> {
+        let file = |path: &Option<PathBuf>| path.as_ref().map(|path| folder.join(path));
+        let token = match (&self.token, file(&self.token_file)) {
+            (Some(text), _) => Some(Token::new(text)),
+            (None, Some(path)) => Some(read_token(&path)?),
+            (None, None) => None,
+        };
+        Ok(Cluster {
+            addresses: Some(self.addresses.clone()),
+            tls: TlsSettings {
+                ca: file(&self.ca),
+                certificate: file(&self.certificate),
+                key: file(&self.key),
+            },
+            token,
+        })
+    }
 }
 
 impl Contexts {
-    fn addresses(&self, named: Option<&str>, file: &str) -> Result<Option<Vec<String>>, Failure> {
+    fn find(&self, named: Option<&str>, file: &str) -> Result<Option<&Context>, Failure> {
         let Some(name) = named.or(self.current.as_deref()) else {
             return Ok(None);
         };
@@ -71,6 +149,6 @@ impl Contexts {
             };
             Failure::usage(format!("there is no context `{name}` in {file}; {known}"))
         })?;
-        Ok(Some(context.addresses.clone()))
+        Ok(Some(context))
     }
 }

@@ -146,6 +146,9 @@ fn argument(option: &SettingsOption) -> Arg {
         } else {
             ArgAction::Set
         })
+        // `--insecure` alone says yes.
+        .num_args(if option.kind == Kind::Truth { 0..=1 } else { 1..=1 })
+        .default_missing_value("true")
         .hide_short_help(option.key.contains('.'))
         .help(option.text.trim_end_matches('.').to_owned());
     match &option.alias {

@@ -4,10 +4,10 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 use crate::client::Client;
+use crate::credential::Line;
 use crate::error::{ClientError, FailedTry, Refusal};
 use crate::retry::{Backoff, Verdict, innermost, judge};
 
@@ -60,7 +60,7 @@ impl Client {
         send: Send,
     ) -> Result<Answer, ClientError>
     where
-        Send: Fn(Channel) -> Sending,
+        Send: Fn(Line) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let (answer, _) = self.call_somewhere(operation, send).await?;
@@ -74,7 +74,7 @@ impl Client {
         send: Send,
     ) -> Result<(Answer, String), ClientError>
     where
-        Send: Fn(Channel) -> Sending,
+        Send: Fn(Line) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let mut tries = Tries::new(self, operation);
@@ -104,7 +104,7 @@ impl Client {
         send: &Send,
     ) -> Outcome<Answer>
     where
-        Send: Fn(Channel) -> Sending,
+        Send: Fn(Line) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let limit = tries.remaining().min(self.config().per_try_deadline);

@@ -11,9 +11,9 @@ use muster_proto::v1::cluster_service_client::ClusterServiceClient;
 use muster_proto::v1::job_service_client::JobServiceClient;
 use muster_proto::v1::watch_service_client::WatchServiceClient;
 use tonic::Response;
-use tonic::transport::Channel;
 
 use crate::config::ClientConfig;
+use crate::credential::Line;
 use crate::error::ClientError;
 use crate::members::Members;
 use crate::retry::Jitter;
@@ -126,21 +126,21 @@ pub(crate) fn new_request_id() -> String {
 }
 
 /// The job service over a connection.
-pub(crate) fn jobs(channel: Channel) -> JobServiceClient<Channel> {
+pub(crate) fn jobs(channel: Line) -> JobServiceClient<Line> {
     JobServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
 /// The cluster service over a connection.
-pub(crate) fn cluster(channel: Channel) -> ClusterServiceClient<Channel> {
+pub(crate) fn cluster(channel: Line) -> ClusterServiceClient<Line> {
     ClusterServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
 /// The admin service over a connection.
-pub(crate) fn admin(channel: Channel) -> AdminServiceClient<Channel> {
+pub(crate) fn admin(channel: Line) -> AdminServiceClient<Line> {
     AdminServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
 /// The watch service over a connection.
-pub(crate) fn watching(channel: Channel) -> WatchServiceClient<Channel> {
+pub(crate) fn watching(channel: Line) -> WatchServiceClient<Line> {
     WatchServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }

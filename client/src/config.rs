@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use muster_tls::{TlsSettings, Token};
+
 /// How a client finds the cluster, and how patient it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
@@ -22,6 +24,10 @@ pub struct ClientConfig {
     pub backoff_base: Duration,
     /// No wait is drawn from more than this.
     pub backoff_max: Duration,
+    /// Certificates, where the cluster has some: `ca` at least; `certificate` and `key` of a user who has them.
+    pub tls: TlsSettings,
+    /// The user's token. It is sent only over encrypted connections, and to replicas on this machine.
+    pub token: Option<Token>,
     /// True: learns the other replicas from the first one that answers.
     pub discover: bool,
 }
@@ -48,6 +54,8 @@ impl Default for ClientConfig {
             reconnect_deadline: Duration::from_secs(300),
             backoff_base: Duration::from_millis(20),
             backoff_max: Duration::from_millis(250),
+            tls: TlsSettings::default(),
+            token: None,
             discover: true,
         }
     }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use muster_tls::{Dialer, Tls, is_loopback};
 use tokio::time::Instant;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 use crate::config::ClientConfig;
+use crate::credential::{Credential, Line};
 use crate::error::ClientError;
 
 /// Silence on a connection after which the peer is asked for a sign of life: a replica that hangs while
@@ -21,6 +23,8 @@ const LEARN_IN_DOUBT_EVERY: Duration = Duration::from_secs(1);
 /// The known replicas. Shared by all clones of a client.
 #[derive(Debug)]
 pub(crate) struct Members {
+    dialer: Dialer,
+    credential: Credential,
     known: Mutex<Known>,
 }
 
@@ -28,7 +32,7 @@ pub(crate) struct Members {
 struct Known {
     /// In the order in which they are tried.
     addresses: Vec<String>,
-    channels: BTreeMap<String, Channel>,
+    channels: BTreeMap<String, Line>,
     leader: Option<String>,
     ever_connected: bool,
     /// When the replicas were last asked who they all are.
@@ -48,6 +52,9 @@ impl Members {
                 rule: "must name at least one replica as host:port".to_owned(),
             });
         }
+        if config.token.is_some() && !config.tls.is_on() {
+            refuse_open_token(&config.addresses)?;
+        }
         let mut known = Known {
             learnt_at: Some(Instant::now()),
             ..Known::default()
@@ -56,7 +63,14 @@ impl Members {
             endpoint(address, config.connect_deadline)?;
             known.add(address);
         }
+        let tls = Tls::load(&config.tls).map_err(|error| ClientError::Config {
+            field: "tls",
+            rule: error.to_string(),
+        })?;
+        tls.iter().for_each(Tls::keep_current);
         Ok(Self {
+            dialer: Dialer::new(tls),
+            credential: Credential::of(config.token.as_ref())?,
             known: Mutex::new(known),
         })
     }
@@ -76,12 +90,13 @@ impl Members {
         &self,
         address: &str,
         connect_deadline: Duration,
-    ) -> Result<Channel, tonic::transport::Error> {
+    ) -> Result<Line, tonic::transport::Error> {
         let open = self.lock().channels.get(address).cloned();
         if let Some(channel) = open {
             return Ok(channel);
         }
-        let channel = parse(address, connect_deadline)?.connect().await?;
+        let endpoint = parse(address, connect_deadline)?;
+        let channel = self.credential.on(self.dialer.connect(&endpoint).await?);
         let mut known = self.lock();
         known.ever_connected = true;
         let channel = known
@@ -190,6 +205,20 @@ impl Known {
         if !address.is_empty() && !self.addresses.iter().any(|known| known == address) {
             self.addresses.push(address.to_owned());
         }
+    }
+}
+
+/// Whoever listens on the way would be the user from then on.
+fn refuse_open_token(addresses: &[String]) -> Result<(), ClientError> {
+    match addresses.iter().find(|address| !is_loopback(address)) {
+        None => Ok(()),
+        Some(address) => Err(ClientError::Config {
+            field: "token",
+            rule: format!(
+                "it is not sent to {address} over a connection that others can read: name the cluster's authority (`tls.ca`, \
+                 MUSTER_CACERT)"
+            ),
+        }),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Commands that only a leader may give carry its leadership epoch; `apply` refuses those of an older
 //! one, so nothing that a deposed leader still proposes takes effect.
 
+mod access;
 mod block;
 mod checkpoint;
 mod claim;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::command::access::AccessCommand;
 pub use crate::command::block::{Block, BlockTarget, Planned};
 pub use crate::command::checkpoint::CheckpointCommit;
 pub use crate::command::claim::{Claiming, Move, Moving, Victim};
@@ -279,6 +281,8 @@ pub enum Command {
     },
     /// What is found, decided, repaired and configured about health. Since command format 4.
     Health(HealthCommand),
+    /// Who may do what. Since command format 4.
+    Access(AccessCommand),
     /// Forgets what has outlived its keeping (answers, finished jobs), a bounded number at a time.
     Prune {
         /// The leader that noticed.
@@ -319,7 +323,8 @@ impl Command {
             | Self::Unblock { .. }
             | Self::SetQueue { .. }
             | Self::ConfigureQueues { .. }
-            | Self::SetTopology { .. } => None,
+            | Self::SetTopology { .. }
+            | Self::Access(_) => None,
         }
     }
 }

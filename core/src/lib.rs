@@ -6,6 +6,7 @@
 //! Start reading at [`state::State`], then [`apply`], [`plan`], [`reactor`] and [`agent`].
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod agent;
 pub mod apply;
 pub mod audit;

@@ -41,6 +41,10 @@ pub const DOUBTED_TOLD_MAX: usize = 1_024;
 pub const HOSTS_MAX: usize = 100_000;
 /// Queues in one cluster.
 pub const QUEUES_MAX: usize = 10_000;
+/// Users with a role.
+pub const USERS_MAX: usize = 10_000;
+/// Queues that one user's role counts for.
+pub const QUEUES_PER_USER_MAX: usize = 64;
 /// Users of one queue whose past use is remembered: beyond, those are forgotten that used the least and hold nothing.
 pub const USER_HISTORIES_MAX: usize = 4_096;
 /// Levels of queues.

@@ -36,6 +36,14 @@ pub enum Rejection {
     /// There is no tripped breaker to reset.
     #[error("the breaker of pool `{0}` is not tripped; `muster health list` shows those that are")]
     BreakerWhole(String),
+    /// There is a user of this name.
+    #[error(
+        "user `{0}` exists; `muster user rotate {0}` gives another token, `muster user remove {0}` makes room for another role"
+    )]
+    UserExists(String),
+    /// No such user.
+    #[error("user `{0}` does not exist; `muster user list` shows those that do")]
+    UnknownUser(String),
     /// The specification breaks rules.
     #[error("the job is not valid: {}", join(.0))]
     InvalidSpec(Vec<Violation>),

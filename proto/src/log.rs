@@ -4,6 +4,7 @@
 //! may ignore; anything else raises the version. A newer version than this build knows is refused by name,
 //! so is a kind of command that it does not know: guessing would let replicas drift apart.
 
+mod access;
 mod claim;
 mod command;
 mod defaults;

@@ -100,6 +100,7 @@ fn a_state_keeps_its_bytes() {
         ),
         ("state_with_causes", samples::causes::state()),
         ("state_with_replicas", samples::replicas::state()),
+        ("state_with_users", samples::access::state()),
     ];
     for (name, state) in states {
         let bytes = written(&state);
@@ -114,6 +115,7 @@ fn a_state_keeps_its_bytes() {
         );
         assert_eq!(read.index, state.index, "{name}");
         assert_eq!(read.replicas, state.replicas, "{name}");
+        assert_eq!(read.users, state.users, "{name}");
         assert!(read.events.iter().eq(state.events.iter()), "{name}");
         assert_eq!(to_hex(&bytes), to_hex(&kept), "{name}");
     }
@@ -156,6 +158,9 @@ fn what_the_first_version_says_is_written_in_it() {
         "stop_attempt_not_swapped",
         "set_host_health_one_way",
         "record_replicas",
+        "add_user",
+        "remove_user",
+        "rotate_token",
     ] {
         assert_eq!(frozen_version(name), 4, "{name}");
     }
@@ -166,6 +171,7 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(written(&samples::members::state())[8], 4);
     assert_eq!(written(&samples::silence::state())[8], 4);
     assert_eq!(written(&samples::replicas::state())[8], 4);
+    assert_eq!(written(&samples::access::state())[8], 4);
     assert_eq!(command_format_shown(&samples::barrier::state()), 4);
     assert_eq!(command_format_shown(&samples::state::state()), 1);
     assert_eq!(written(&samples::retries::state())[8], 4);
@@ -208,11 +214,12 @@ fn kind_of(command: &Command) -> u32 {
         Command::SwapMember(_) => 26,
         Command::Health(_) => 27,
         Command::RecordReplicas { .. } => 28,
+        Command::Access(_) => 29,
     }
 }
 
 /// Kinds of commands.
-const COMMAND_KINDS: u32 = 29;
+const COMMAND_KINDS: u32 = 30;
 
 /// Kinds of events have numbers below this; some numbers are kept for kinds to come.
 const EVENT_KINDS_END: i32 = 1_000;

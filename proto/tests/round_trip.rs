@@ -1,6 +1,8 @@
 //! What is written comes back as it was: commands, states, and what workers and leaders say.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "round_trip/access.rs"]
+mod access;
 #[path = "round_trip/health.rs"]
 mod health;
 #[path = "round_trip/strategies.rs"]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use muster_proto::raft::v1::{PeerRequest, PeerResponse};
+use muster_tls::Dialer;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::backup::Picture;
@@ -59,7 +60,12 @@ impl<M: StateMachine> Handle<M> {
     /// Opens the replica in `config.data_dir`, with RocksDB, files and gRPC, on the current tokio
     /// runtime. Mount [`raft_service`](crate::raft_service) so that its peers reach it.
     pub async fn open(config: Config) -> Result<Self, OpenError> {
-        open::open_in_directory(config).await
+        Self::open_dialing(config, Dialer::default()).await
+    }
+
+    /// As [`Handle::open`]; the dialer opens the connections to peers, which may be encrypted ones.
+    pub async fn open_dialing(config: Config, dialer: Dialer) -> Result<Self, OpenError> {
+        open::open_in_directory(config, dialer).await
     }
 
     /// Opens a replica on the given runtime and seams; `config.data_dir` is not used.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use muster_tls::Dialer;
 use openraft::Raft;
 use openraft::errors::Fatal;
 use tokio::sync::{mpsc, watch};
@@ -44,6 +45,7 @@ const BACKOFF: &str = "50ms 100ms 200ms ...500ms";
 /// Opens a replica with RocksDB, files and gRPC.
 pub(crate) async fn open_in_directory<M: StateMachine>(
     config: Config,
+    dialer: Dialer,
 ) -> Result<Handle<M>, OpenError> {
     config.validate()?;
     let directory = config.data_dir.clone();
@@ -68,7 +70,7 @@ pub(crate) async fn open_in_directory<M: StateMachine>(
     let seams = Seams {
         log: Arc::new(log),
         snapshots: Arc::new(snapshots),
-        transport: Arc::new(GrpcTransport::new()),
+        transport: Arc::new(GrpcTransport::new(dialer)),
         clock: Arc::new(WallClock),
         fresh_incarnation: random_incarnation(),
     };

@@ -1,13 +1,17 @@
 //! Settings of a scheduler replica, with their defaults and rules.
 
+mod limits;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+pub use limits::Limits;
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_raft_store::SnapshotPolicy;
 use muster_settings::{BrokenRule, LoggingSettings, Settings};
+use muster_tls::TlsSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +34,12 @@ pub struct SchedulerConfig {
     pub replica_id: ReplicaId,
     /// Names the cluster: data and messages of another one are refused.
     pub cluster_id: String,
-    /// Where the gRPC server listens.
+    /// Where the gRPC server listens. On any address but loopback it does so only with `tls`, or where `insecure` allows it.
     pub listen: SocketAddr,
+    /// Certificates of this replica. Without them its connections are not encrypted, and nobody has to say who it is.
+    pub tls: TlsSettings,
+    /// Whether this replica may listen on any address without `tls`: whoever reaches it may do everything then.
+    pub insecure: bool,
     /// Every member of the group, this one included: id and `host:port` by which the others and the
     /// clients reach it.
     #[schemars(with = "BTreeMap<u64, String>", extend("x-alias" = "peer"))]
@@ -73,6 +81,8 @@ impl Default for SchedulerConfig {
             replica_id,
             cluster_id: "muster".to_owned(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, GRPC_PORT)),
+            tls: TlsSettings::default(),
+            insecure: false,
             peers: BTreeMap::from([(replica_id, format!("127.0.0.1:{GRPC_PORT}"))]),
             join: Vec::new(),
             advertise: None,
@@ -197,46 +207,6 @@ impl Default for BackupSettings {
     }
 }
 
-/// Bounds of the gRPC face; an error that refuses something names the bound and its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    /// Bytes of one received message. Above `SPEC_BYTES_MAX`, so that a specification that is too big
-    /// is refused with its own limit's name.
-    pub message_bytes_max: usize,
-    /// HTTP/2 streams of one connection.
-    pub streams_per_connection_max: u32,
-    /// Unary requests in work at a time, over all connections.
-    pub requests_in_flight_max: usize,
-    /// Watches at a time.
-    pub watches_max: usize,
-    /// Revisions waiting for one slow watcher before it is dropped.
-    pub watch_buffer_revisions: usize,
-    /// Worker streams at a time.
-    pub worker_streams_max: usize,
-    /// Rows of one page of a list.
-    #[schemars(extend("x-reload" = true))]
-    pub page_rows_max: u32,
-    /// Longest that a request without a deadline of its own waits, in milliseconds.
-    #[schemars(extend("x-reload" = true))]
-    pub request_ms_default: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            message_bytes_max: 16 << 20,
-            streams_per_connection_max: 4_096,
-            requests_in_flight_max: 16_384,
-            watches_max: 4_096,
-            watch_buffer_revisions: 1_024,
-            worker_streams_max: 20_000,
-            page_rows_max: 1_000,
-            request_ms_default: 10_000,
-        }
-    }
-}
-
 impl Settings for SchedulerConfig {
     const ROLE: &'static str = "scheduler";
 
@@ -252,6 +222,7 @@ impl SchedulerConfig {
     /// The first field that breaks a rule.
     pub fn validate(&self) -> Result<(), BrokenRule> {
         self.validate_group()?;
+        self.validate_security()?;
         self.validate_timings()?;
         let is_some = self.log.snapshot_every_entries > 0;
         require(is_some, "log.snapshot_every_entries", || {
@@ -333,6 +304,20 @@ impl SchedulerConfig {
         Ok(())
     }
 
+    fn validate_security(&self) -> Result<(), BrokenRule> {
+        if let Some((key, rule)) = self.tls.broken_rule() {
+            return require(false, key, || rule.to_owned());
+        }
+        let is_closed = self.tls.is_on() || self.listen.ip().is_loopback();
+        require(is_closed || self.insecure, "listen", || {
+            let address = self.listen;
+            format!(
+                "{address} is not loopback, and without TLS whoever reaches it may do everything: set `tls.ca`, `tls.certificate` \
+                 and `tls.key` (`muster cert` makes them, docs/security.md), or allow it by `--insecure` (`insecure = true`)"
+            )
+        })
+    }
+
     fn validate_timings(&self) -> Result<(), BrokenRule> {
         let Timings {
             beat_ms,
@@ -365,40 +350,6 @@ impl SchedulerConfig {
             election_ms_max > election_ms_min,
             "raft.election_ms_max",
             || format!("must exceed election_ms_min ({election_ms_min})"),
-        )
-    }
-}
-
-impl Limits {
-    fn validate(&self) -> Result<(), BrokenRule> {
-        let sizes = [
-            ("limits.message_bytes_max", self.message_bytes_max),
-            ("limits.requests_in_flight_max", self.requests_in_flight_max),
-            ("limits.watches_max", self.watches_max),
-            ("limits.watch_buffer_revisions", self.watch_buffer_revisions),
-            ("limits.worker_streams_max", self.worker_streams_max),
-        ];
-        for (field, value) in sizes {
-            require(value > 0, field, || "must not be 0".to_owned())?;
-        }
-        let spec_bytes_max = muster_core::limits::SPEC_BYTES_MAX;
-        require(
-            self.message_bytes_max > spec_bytes_max,
-            "limits.message_bytes_max",
-            || format!("must exceed {spec_bytes_max} (SPEC_BYTES_MAX)"),
-        )?;
-        require(
-            self.streams_per_connection_max > 0,
-            "limits.streams_per_connection_max",
-            || "must not be 0".to_owned(),
-        )?;
-        require(self.page_rows_max > 0, "limits.page_rows_max", || {
-            "must not be 0".to_owned()
-        })?;
-        require(
-            self.request_ms_default > 0,
-            "limits.request_ms_default",
-            || "must not be 0".to_owned(),
         )
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use muster_raft_store::{MembershipError, OpenError};
 use muster_settings::BrokenRule;
+use muster_tls::TlsError;
 
 /// Why [`run`](crate::run) returned without being asked to.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +13,9 @@ pub enum Error {
     /// A setting cannot work; nothing was opened.
     #[error(transparent)]
     Config(#[from] BrokenRule),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// An address cannot be listened on.
     #[error("listening on {address} for {purpose} failed")]
     Listen {

@@ -8,6 +8,7 @@ use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
 use muster_proto::v1::change_replicas_request::Change;
 use muster_raft_store::Handle;
+use muster_tls::Dialer;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
@@ -27,13 +28,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 pub(crate) async fn join(
     handle: &Handle<State>,
     config: &SchedulerConfig,
+    dialer: &Dialer,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let own = config.replica_id.get();
     let mut told = String::new();
     while handle.status().member(own).is_none() && !stop.is_cancelled() {
         for address in &config.join {
-            match ask(address, config).await {
+            match ask(address, config, dialer).await {
                 Ok(()) => {
                     tracing::info!(
                         via = address,
@@ -58,11 +60,12 @@ pub(crate) async fn join(
     Ok(())
 }
 
-async fn ask(address: &str, config: &SchedulerConfig) -> Result<(), Status> {
+async fn ask(address: &str, config: &SchedulerConfig, dialer: &Dialer) -> Result<(), Status> {
     let asked = async {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await;
+        let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
+        let channel = dialer.connect(&endpoint).await;
         let channel = channel.map_err(|error| Status::unavailable(error.to_string()))?;
         let add = v1::AddReplica {
             replica_id: config.replica_id.get(),

@@ -1,9 +1,11 @@
 //! A replica assembled from real parts, and how it stops.
 
 use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::Stream;
 use http::HeaderValue;
 use muster_core::ids::ReplicaId;
 use muster_core::plan::Budget;
@@ -19,6 +21,8 @@ use muster_proto::v1::worker_service_server::WorkerServiceServer;
 use muster_proto::{FILE_DESCRIPTOR_SET, MEMBERSHIP_HEADER};
 use muster_raft_store::{Config, Handle, Peer, Timings, raft_service};
 use muster_systemd::Systemd;
+use muster_tls::{Dialer, PeerRole, Tls};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -26,7 +30,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
+use tonic::transport::server::{Connected, TcpIncoming};
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::util::MapResponseLayer;
 
@@ -39,8 +43,8 @@ use crate::leader::{
 };
 use crate::listeners::Listeners;
 use crate::service::{
-    Addresses, Admin, Cluster, Context, ContextParts, Forwarder, GrpcPeerLinks, Jobs, Leaders,
-    PeerPool, Peers, Watches, Workers,
+    Addresses, Admin, Cluster, Context, ContextParts, Forwarder, GateLayer, GrpcPeerLinks, Jobs,
+    Leaders, PeerPool, Peers, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
 use crate::{backups, bootstrap, health, join, metrics, told_systemd};
@@ -68,6 +72,8 @@ pub(crate) struct Replica {
     config: Arc<SchedulerConfig>,
     handle: Handle<State>,
     context: Context,
+    /// None: connections are not encrypted.
+    tls: Option<Tls>,
     leader_inputs: mpsc::Receiver<LeaderInput>,
     exporter: Exporter,
     /// Ends streams and loops.
@@ -81,14 +87,19 @@ impl Replica {
         let exporter = muster_exporter::install().map_err(Error::Metrics)?;
         metrics::describe();
         muster_raft_store::describe_metrics();
+        muster_tls::describe_metrics();
         let config = Arc::new(settings.borrow().clone());
-        let handle = Handle::<State>::open(raft_config(&config)).await?;
+        let tls = Tls::load_as(&config.tls, Some(PeerRole::Replica))?;
+        tls.iter().for_each(Tls::keep_current);
+        let dialer = Dialer::new(tls.clone());
+        let handle = Handle::<State>::open_dialing(raft_config(&config), dialer.clone()).await?;
         let clock = SystemClock::start();
         let limits = config.limits;
         let revision = handle.with_state(|state| state.revision);
         let peers = Arc::new(PeerPool::new(
             config.cluster_id.clone(),
             addresses(&config, &handle),
+            dialer.clone(),
             limits.message_bytes_max,
         ));
         let audit = AuditLog::open(&config.audit, &config.data_dir).map_err(Error::Audit)?;
@@ -116,6 +127,7 @@ impl Replica {
             config,
             handle,
             context,
+            tls,
             leader_inputs,
             exporter,
             stop,
@@ -133,6 +145,7 @@ impl Replica {
             config,
             handle,
             context,
+            tls,
             leader_inputs,
             exporter,
             stop,
@@ -145,8 +158,8 @@ impl Replica {
             tasks.spawn(page(listener, &handle, exporter).run(stop.clone()));
         }
         let mut server = tokio::spawn(serve(
-            (Arc::clone(&config), handle.clone()),
-            listeners.grpc,
+            context.clone(),
+            (listeners.grpc, tls.clone()),
             routes,
             closing.clone(),
         ));
@@ -158,7 +171,7 @@ impl Replica {
             if config.join.is_empty() {
                 bootstrap::found(&handle, &config, &stop).await
             } else {
-                join::join(&handle, &config, &stop).await
+                join::join(&handle, &config, &Dialer::new(tls), &stop).await
             }
         };
         tracing::info!(replica = %config.replica_id, "the replica serves");
@@ -319,20 +332,47 @@ fn routes<H: Health>(context: &Context, health_service: HealthServer<H>) -> Resu
 }
 
 async fn serve(
-    (config, handle): (Arc<SchedulerConfig>, Handle<State>),
-    listener: TcpListener,
+    context: Context,
+    (listener, tls): (TcpListener, Option<Tls>),
     routes: Routes,
     closing: CancellationToken,
 ) -> Result<(), Error> {
-    // The server's own `tcp_nodelay` is ignored for a listener that it is given; without it, every second
-    // small message to a worker waits 40 ms for the acknowledgement of the one before.
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    match tls {
+        Some(tls) => {
+            serve_on(
+                context,
+                muster_tls::incoming(listener, tls),
+                routes,
+                closing,
+            )
+            .await
+        }
+        None => {
+            // The server's own `tcp_nodelay` is ignored for a listener that it is given; without it, every second
+            // small message to a worker waits 40 ms for the acknowledgement of the one before.
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            serve_on(context, incoming, routes, closing).await
+        }
+    }
+}
+
+async fn serve_on<Connection>(
+    context: Context,
+    incoming: impl Stream<Item = io::Result<Connection>>,
+    routes: Routes,
+    closing: CancellationToken,
+) -> Result<(), Error>
+where
+    Connection: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let handle = context.handle.clone();
     Server::builder()
         .initial_stream_window_size(Some(STREAM_WINDOW_BYTES))
         .initial_connection_window_size(Some(CONNECTION_WINDOW_BYTES))
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
-        .max_concurrent_streams(Some(config.limits.streams_per_connection_max))
+        .max_concurrent_streams(Some(context.config.limits.streams_per_connection_max))
+        .layer(GateLayer::new(context))
         .layer(MapResponseLayer::new(move |response| {
             with_membership(response, handle.membership_index())
         }))

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
 /// Messages that may wait to be sent.
 const OUTBOX_MAX: usize = 16;
@@ -95,6 +95,19 @@ impl FakeWorker {
     /// If that replica does not lead or does not answer.
     pub async fn greet(leader: &str, registration: v1::HostRegistration) -> Greeting {
         let endpoint = Endpoint::from_shared(format!("http://{leader}")).unwrap();
+        let channel = endpoint.connect().await.unwrap();
+        let greeting = Self::try_greet(channel, registration).await;
+        greeting.expect("this replica leads")
+    }
+
+    /// Presents itself to a replica over a connection; none if that does not lead.
+    ///
+    /// # Panics
+    /// If it answers something else.
+    pub async fn try_greet(
+        channel: Channel,
+        registration: v1::HostRegistration,
+    ) -> Option<Greeting> {
         let (outbox, outgoing) = mpsc::channel(OUTBOX_MAX);
         let hello = v1::Hello {
             registration: Some(registration),
@@ -103,11 +116,11 @@ impl FakeWorker {
             can_hold: false,
         };
         send(&outbox, ToLeader::Hello(hello)).await;
-        let mut client = WorkerServiceClient::new(endpoint.connect().await.unwrap());
-        let answer = client.session(ReceiverStream::new(outgoing)).await.unwrap();
-        let mut messages = answer.into_inner();
+        let mut client = WorkerServiceClient::new(channel);
+        let answer = client.session(ReceiverStream::new(outgoing)).await;
+        let mut messages = answer.ok()?.into_inner();
         let first = messages.message().await.unwrap().unwrap().kind.unwrap();
-        match first {
+        Some(match first {
             FromLeader::Rejected(rejected) => Greeting::Rejected(rejected),
             FromLeader::Welcome(welcome) => Greeting::Welcome(Box::new(Self {
                 welcome,
@@ -118,7 +131,7 @@ impl FakeWorker {
                 acknowledged: 0,
             })),
             other => panic!("neither welcome nor rejected: {other:?}"),
-        }
+        })
     }
 
     /// Sends a heartbeat with this status, and takes in what the leader sends until it acknowledges it.

@@ -17,6 +17,7 @@ mod jobs;
 mod member;
 mod processes;
 mod prometheus;
+mod secured;
 mod skip;
 mod tmpfs;
 
@@ -29,5 +30,6 @@ pub use jobs::{only_attempt, output, printed, shell, submit, with_gpus};
 pub use member::Member;
 pub use processes::{is_alive, kill, processes_naming, resident_mib, variable_of};
 pub use prometheus::{Prometheus, has_prometheus, page};
+pub use secured::{SECURED_WORKER, SecuredCluster};
 pub use skip::skip;
 pub use tmpfs::{Tmpfs, is_root};

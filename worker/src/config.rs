@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use muster_core::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
 use muster_settings::{BrokenRule, LoggingSettings, Settings};
+use muster_tls::{TlsSettings, is_loopback};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,10 @@ pub struct WorkerConfig {
     pub address: Option<String>,
     /// Addresses (`host:port`) of scheduler replicas; any one that lives leads to the leader.
     pub schedulers: Vec<String>,
+    /// Certificates of this worker, which speak for its host by name. Without them it speaks with replicas that have none.
+    pub tls: TlsSettings,
+    /// Whether this worker may obey a replica on another machine without `tls`: whoever answers there may run everything here.
+    pub insecure: bool,
     /// Holds identity, journal, running tasks and logs. On a local disk.
     pub data_dir: PathBuf,
     /// Holds the checkpoint directories of all jobs, at the same path on every host; a folder of `data_dir`
@@ -93,6 +98,8 @@ impl Default for WorkerConfig {
             name: None,
             address: None,
             schedulers: vec!["127.0.0.1:7400".to_owned()],
+            tls: TlsSettings::default(),
+            insecure: false,
             data_dir: PathBuf::from("muster-worker"),
             checkpoint_root: None,
             gpus: GpuConfig::Auto,
@@ -239,6 +246,28 @@ impl WorkerConfig {
         broken.map(|(_, field, rule)| (field, rule))
     }
 
+    fn validate_security(&self) -> Result<(), BrokenRule> {
+        let broken = |key: &str, rule: String| {
+            let key = key.to_owned();
+            Err(BrokenRule { key, rule })
+        };
+        if let Some((key, rule)) = self.tls.broken_rule() {
+            return broken(key, rule.to_owned());
+        }
+        let far = self.schedulers.iter().find(|address| !is_loopback(address));
+        match far {
+            Some(address) if !self.tls.is_on() && !self.insecure => broken(
+                "schedulers",
+                format!(
+                    "{address} is not loopback, and without TLS whoever answers there may run everything here: set `tls.ca`, \
+                     `tls.certificate` and `tls.key` (`muster cert` makes them, docs/security.md), or allow it by `--insecure` \
+                     (`insecure = true`)"
+                ),
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Checks the rules that need nothing but the settings.
     ///
     /// # Errors
@@ -256,6 +285,7 @@ impl WorkerConfig {
         if self.schedulers.iter().any(|address| !address.contains(':')) {
             return broken("schedulers", "must be of the form host:port");
         }
+        self.validate_security()?;
         if self.checkpoint_scan_ms == 0 {
             return broken("checkpoint_scan_ms", "must be at least 1");
         }

@@ -1,6 +1,7 @@
 //! Why a worker did not start or had to stop.
 
 use muster_settings::BrokenRule;
+use muster_tls::TlsError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,6 +16,9 @@ pub enum Error {
     /// A setting breaks a rule.
     #[error("bad worker settings")]
     Config(#[from] BrokenRule),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDirectory(#[from] DataDirectoryError),

@@ -13,6 +13,7 @@ use muster_core::agent::{Agent, Found, Input, JournalRecord};
 use muster_core::command::HostRegistration;
 use muster_core::ids::GpuUuid;
 use muster_systemd::Systemd;
+use muster_tls::{Dialer, PeerRole, Tls};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -109,13 +110,14 @@ impl Loops {
         let (journal, records) = Journal::open(&data.journal())?;
         let (agent, actions, late) = recover(&runner, data, records).await?;
         let watched = gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone());
-        let place = place(data, &host, clock, &config);
+        let dialer = dialer(&config, &host.name)?;
+        let place = place(data, &host, (clock, dialer.clone()), &config);
         let desk = health::start(&config.health, place, watched, outbox.clone(), stop);
         let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
         let (newest, accepted) = watch::channel(agent.leader());
         let keeper = SessionKeeper::new(
             (host, engines),
-            config.schedulers,
+            (config.schedulers, dialer.clone()),
             outbox,
             accepted,
             stop.clone(),
@@ -124,7 +126,7 @@ impl Loops {
             agent,
             clock,
             inbox: incoming,
-            execs: Execs::new(runner.clone(), data.tasks()),
+            execs: Execs::new(runner.clone(), data.tasks(), dialer),
             runner,
             executor: handle,
             gpu_occupancy: GpuOccupancy::new(gpus.inventory(), config.health.job_mapping),
@@ -192,11 +194,18 @@ async fn watch_engine(
     engines
 }
 
+/// How this host reaches replicas: with the certificate that speaks for it, if the settings name one.
+fn dialer(config: &WorkerConfig, host: &str) -> Result<Dialer, Error> {
+    let tls = Tls::load_as(&config.tls, Some(PeerRole::Worker(host.to_owned())))?;
+    tls.iter().for_each(Tls::keep_current);
+    Ok(Dialer::new(tls))
+}
+
 /// What the watch over health must know of the host.
 fn place(
     data: &DataDirectory,
     host: &HostRegistration,
-    clock: LeaseClock,
+    (clock, dialer): (LeaseClock, Dialer),
     config: &WorkerConfig,
 ) -> health::Place {
     health::Place {
@@ -206,6 +215,7 @@ fn place(
         rebooted: data.rebooted(),
         clock,
         schedulers: config.schedulers.clone(),
+        dialer,
         runs_containers: config.container_engine.runs_containers(),
     }
 }

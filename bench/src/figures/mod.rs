@@ -9,6 +9,7 @@ mod lost;
 mod memory;
 mod place;
 mod report;
+mod secure;
 mod snapshot;
 mod start;
 mod submit;
@@ -20,6 +21,7 @@ use crate::row::Row;
 pub(crate) async fn measure(figure: Figure, bench: &Bench) -> anyhow::Result<Vec<Row>> {
     match figure {
         Figure::Submit => submit::measure(bench).await,
+        Figure::Secure => secure::measure(bench).await,
         Figure::Place => place::measure(bench).await,
         Figure::Failover => failover::measure(bench).await,
         Figure::Lost => lost::measure(bench).await,

@@ -28,14 +28,14 @@ const FLEET_PATIENCE: Duration = Duration::from_secs(30);
 
 /// One store at one concurrency.
 #[derive(Default)]
-struct Series {
+pub(super) struct Series {
     rates: Samples,
     cluster_cpu_us: Samples,
     client_cpu_us: Samples,
 }
 
 impl Series {
-    fn note(&mut self, loaded: Loaded, cluster: Duration, client: Duration) {
+    pub(super) fn note(&mut self, loaded: Loaded, cluster: Duration, client: Duration) {
         const MICROS: f64 = 1e6;
         let operations = loaded.operations as f64;
         self.rates.push(loaded.rate());
@@ -45,7 +45,7 @@ impl Series {
             .push(client.as_secs_f64() * MICROS / operations);
     }
 
-    fn row(&self, what: &str, in_flight: usize, goal: Option<Goal>) -> Row {
+    pub(super) fn row(&self, what: &str, in_flight: usize, goal: Option<Goal>) -> Row {
         Row {
             what: format!("{what}, {in_flight} in flight"),
             conditions: format!(
@@ -121,7 +121,11 @@ async fn compare(
     Ok(rows)
 }
 
-async fn submits(client: &Client, in_flight: usize, until: Until) -> anyhow::Result<Loaded> {
+pub(super) async fn submits(
+    client: &Client,
+    in_flight: usize,
+    until: Until,
+) -> anyhow::Result<Loaded> {
     let client = client.clone();
     let spec = specs::single();
     closed_loop(in_flight, until, move |_| {

@@ -1,11 +1,15 @@
 //! One process of a local cluster: a replica, or a worker's agent.
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
+
+use serde::Serialize;
+use serde_json::json;
 
 use super::{ClusterError, ManagedProcess, Network, failed};
 
@@ -49,6 +53,20 @@ impl Member {
     #[must_use]
     pub fn config(&self) -> PathBuf {
         self.folder.join("config.json")
+    }
+
+    /// Writes its settings, those that differ from the defaults: another build may not know all of the others.
+    pub(super) fn configure<Config: Serialize + Default>(
+        &self,
+        config: &Config,
+    ) -> Result<(), ClusterError> {
+        let (mut settings, defaults) = (json!(config), json!(Config::default()));
+        if let Some(settings) = settings.as_object_mut() {
+            settings.retain(|name, value| defaults.get(name) != Some(value));
+        }
+        let path = self.config();
+        let text = format!("{settings:#}");
+        fs::write(&path, text).map_err(failed(format!("writing {}", path.display())))
     }
 
     /// The folder of what it stores.
@@ -98,6 +116,11 @@ impl Member {
             None => Command::new(binary),
         };
         command.arg(self.role).arg("--config").arg(self.config());
+        if network.is_some() {
+            // Its hosts reach each other and nobody else. Variables, because another build may not know the option.
+            command.env("MUSTER_SCHEDULER_INSECURE", "true");
+            command.env("MUSTER_WORKER_INSECURE", "true");
+        }
         if let Some(library) = &self.preload {
             command.env("LD_PRELOAD", library);
             command.env(ORDERS_VARIABLE, self.orders());

@@ -1,6 +1,7 @@
 //! A cluster of real processes on loopback, or each in a network namespace of its own: replicas and workers of the
 //! built binary, each with a folder, a log file and a configuration file of its own, killed and started again one by one.
 
+mod certificates;
 mod folder;
 mod links;
 mod member;
@@ -16,14 +17,14 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use muster_client::TlsSettings;
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_scheduler::{LogSettings, RaftTimings, SchedulerConfig};
 use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
 use muster_worker::{GpuConfig, HealthConfig, WorkerConfig};
-use serde::Serialize;
-use serde_json::json;
 
+use certificates::Certificates;
 pub use folder::ClusterFolder;
 pub use member::Member;
 pub(crate) use network::raise_loopback;
@@ -68,6 +69,8 @@ pub struct ClusterOptions {
     pub keep: bool,
     /// Whether every replica and every worker has a network namespace of its own, see [`Network`].
     pub apart: bool,
+    /// Whether replicas and workers have certificates, see [`LocalCluster::admin_tls`].
+    pub secured: bool,
     /// A library that is loaded into every replica before all others. It finds its orders in [`Member::orders`].
     pub preload: Option<PathBuf>,
 }
@@ -94,6 +97,7 @@ impl ClusterOptions {
             log: LogSettings::default(),
             keep: false,
             apart: false,
+            secured: false,
             preload: None,
         }
     }
@@ -140,6 +144,7 @@ pub struct LocalCluster {
     options: ClusterOptions,
     folder: ClusterFolder,
     network: Option<Network>,
+    certificates: Certificates,
     addresses: Vec<SocketAddr>,
     metrics: Vec<SocketAddr>,
     worker_metrics: Vec<SocketAddr>,
@@ -166,10 +171,12 @@ impl LocalCluster {
             .apart
             .then(|| Network::build(options.replicas + options.workers))
             .transpose()?;
+        let certificates = Certificates::make(options.secured, folder.path())?;
         let (addresses, mut metrics) = addresses_of(&options, network.as_ref())?;
         let worker_metrics = metrics.split_off(options.replicas);
         let mut cluster = Self {
             options,
+            certificates,
             folder,
             network,
             addresses,
@@ -368,16 +375,20 @@ impl LocalCluster {
             replica_id: ReplicaId(id),
             cluster_id: CLUSTER_ID.to_owned(),
             listen: self.addresses[index],
+            tls: self
+                .certificates
+                .of_replica(&member.name, self.addresses[index].ip())?,
             peers,
             data_dir: member.data(),
             timings: self.options.timings,
             raft: self.options.raft,
             log: self.options.log,
+            limits: self.certificates.limits(),
             metrics_listen: Some(self.metrics[index]),
             bootstrap: true,
             ..SchedulerConfig::default()
         };
-        write_config(&member, &config)?;
+        member.configure(&config)?;
         self.replicas.push(member);
         Ok(())
     }
@@ -391,6 +402,7 @@ impl LocalCluster {
             name: Some(member.name.clone()),
             address: Some(address.to_string()),
             schedulers: self.addresses(),
+            tls: self.certificates.of_worker(&member.name)?,
             data_dir: member.data(),
             checkpoint_root: Some(self.shared_folder().join("checkpoints")),
             gpus: self.gpus_of(index),
@@ -400,9 +412,15 @@ impl LocalCluster {
                 .then_some(self.worker_metrics[index]),
             ..WorkerConfig::default()
         };
-        write_config(&member, &config)?;
+        member.configure(&config)?;
         self.workers.push(member);
         Ok(())
+    }
+
+    /// What a client shows that may do everything: the certificate of a replica. Nothing in a cluster without certificates.
+    #[must_use]
+    pub fn admin_tls(&self) -> TlsSettings {
+        self.certificates.settings("replica-1")
     }
 
     /// The machine is looked at on behalf of the host that has its GPUs: its full disk is none of the others'.
@@ -477,18 +495,4 @@ fn addresses_of(
         at(OWN_PORT, replicas),
         at(OWN_METRICS_PORT, replicas + options.workers),
     ))
-}
-
-/// Writes what differs from the defaults: another build may not know all of the others.
-fn write_config<Config: Serialize + Default>(
-    member: &Member,
-    config: &Config,
-) -> Result<(), ClusterError> {
-    let (mut settings, defaults) = (json!(config), json!(Config::default()));
-    if let Some(settings) = settings.as_object_mut() {
-        settings.retain(|name, value| defaults.get(name) != Some(value));
-    }
-    let path = member.config();
-    let text = format!("{settings:#}");
-    fs::write(&path, text).map_err(failed(format!("writing {}", path.display())))
 }

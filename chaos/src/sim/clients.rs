@@ -18,7 +18,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::configuration::{
-    draw_configuration, draw_health_rules, draw_layout, draw_maintenance, draw_queue,
+    draw_access, draw_configuration, draw_health_rules, draw_layout, draw_maintenance, draw_queue,
     draw_scheduling,
 };
 use super::coverage::Situation;
@@ -85,6 +85,9 @@ impl SimClient {
             }
             if is_admin && (number == 0 || self.random.random_range(0..3) == 0) {
                 self.configure().await;
+            }
+            if is_admin {
+                self.change_users(number).await;
             }
             if is_admin && self.random.random_range(0..4) == 0 {
                 self.plan_maintenance().await;
@@ -173,6 +176,17 @@ impl SimClient {
         let request = RequestId(self.random.random());
         let command = draw_configuration(&mut self.random, request);
         self.insist(command).await;
+    }
+
+    /// Adds a user, removes one, or gives one another token, now and then; the cluster refuses it if there is no such user, or
+    /// one already.
+    async fn change_users(&mut self, number: u32) {
+        let mut random = draws(self.seed, Domain::Access, self.number, number);
+        if random.random_range(0..3) == 0 {
+            let request = RequestId(random.random());
+            let command = draw_access(&mut random, request);
+            self.insist(command).await;
+        }
     }
 
     /// Plans to drain a host soon, for a while, or cancels what is planned of it.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Block, BlockTarget, Command, HealthCommand, Planned};
+use muster_core::access::{Role, TokenHash, User};
+use muster_core::command::{AccessCommand, Block, BlockTarget, Command, HealthCommand, Planned};
 use muster_core::health::rules::RuleSet;
 use muster_core::ids::RequestId;
 use muster_core::quota::{
@@ -31,6 +32,8 @@ const EAGER_MOVES: Defragment = Defragment {
 };
 /// Span until a host's maintenance begins, and for which it lasts, in milliseconds: both are over long before a world is.
 const MAINTENANCE_MS: std::ops::Range<u64> = 2_000..20_000;
+/// Those who have roles, with different first letters.
+const USERS: [&str; 3] = ["ada", "bob", "eve"];
 /// The queue around some of them.
 const PARENT: &str = "research";
 /// Longest wait of what failed, and longest probation: a world has about a minute of faults.
@@ -73,6 +76,48 @@ pub(super) fn draw_health_rules(random: &mut ChaCha8Rng, request: RequestId) -> 
         text: rules.into(),
         shipped: None,
     })
+}
+
+/// A user who comes, goes, or gets another token; names are few, so that they meet.
+pub(super) fn draw_access(random: &mut ChaCha8Rng, request: RequestId) -> Command {
+    let author = "admin".to_owned();
+    let name = USERS[random.random_range(0..USERS.len())].to_owned();
+    let mut hash: [u8; 32] = random.random();
+    // Tokens name their users: no two of these have the same.
+    hash[0] = name.as_bytes()[0];
+    let token = TokenHash(hash);
+    Command::Access(match random.random_range(0..4) {
+        0 => AccessCommand::RemoveUser {
+            request,
+            author,
+            name,
+        },
+        1 => AccessCommand::RotateToken {
+            request,
+            author,
+            name,
+            token,
+        },
+        _ => AccessCommand::AddUser {
+            request,
+            author,
+            name,
+            user: draw_user(random, token),
+        },
+    })
+}
+
+fn draw_user(random: &mut ChaCha8Rng, token: TokenHash) -> User {
+    let role = Role::ALL[random.random_range(0..Role::ALL.len())];
+    let is_bound = role.is_of_queues() && random.random_range(0..2) == 0;
+    User {
+        role,
+        queues: is_bound
+            .then(|| DEFAULT_QUEUE.to_owned())
+            .into_iter()
+            .collect(),
+        token: (random.random_range(0..4) > 0).then_some(token),
+    }
 }
 
 fn draw_tree(random: &mut ChaCha8Rng) -> QueueTree {

@@ -42,6 +42,8 @@ pub enum Domain {
     Watch,
     /// A watcher.
     Watcher,
+    /// Who may do what; a life for each job of the user who says it.
+    Access,
 }
 
 /// The draws of one life of one thing. Ids have 32 bits and lives 24; more begin anew.

@@ -76,7 +76,11 @@ impl Log {
         };
         let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
         for replica in status.replicas {
-            tokio::spawn(ask(replica.address, request.clone(), sender.clone()));
+            let config = ClientConfig {
+                addresses: vec![replica.address],
+                ..client.config().clone()
+            };
+            tokio::spawn(ask(config, request.clone(), sender.clone()));
         }
         drop(sender);
         if self.follow {
@@ -157,9 +161,10 @@ async fn follow(screen: &Screen, mut receiver: mpsc::Receiver<Told>) -> Result<E
 }
 
 /// Passes on what one replica has.
-async fn ask(address: String, request: v1::ReadAuditLogRequest, sender: mpsc::Sender<Told>) {
+async fn ask(config: ClientConfig, request: v1::ReadAuditLogRequest, sender: mpsc::Sender<Told>) {
+    let address = config.addresses.join(",");
     let told = |told| (address.clone(), told);
-    let mut records = match open(&address, request).await {
+    let mut records = match open(config, request).await {
         Ok(records) => records,
         Err(error) => return drop(sender.send(told(Err(error))).await),
     };
@@ -177,14 +182,14 @@ async fn ask(address: String, request: v1::ReadAuditLogRequest, sender: mpsc::Se
 }
 
 async fn open(
-    address: &str,
+    config: ClientConfig,
     request: v1::ReadAuditLogRequest,
 ) -> Result<AuditRecords, ClientError> {
     let config = ClientConfig {
         deadline: ANSWER_MAX,
         unreachable_deadline: Duration::ZERO,
         discover: false,
-        ..ClientConfig::new([address])
+        ..config
     };
     Client::connect(config).await?.read_audit_log(request).await
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 mod blocking;
+pub(crate) mod cert;
 pub(crate) mod chaos;
 pub(crate) mod cluster;
 pub(crate) mod completion;
@@ -25,4 +26,5 @@ pub(crate) mod snapshot;
 pub(crate) mod task;
 mod tickets;
 pub(crate) mod topology;
+pub(crate) mod user;
 pub(crate) mod worker;

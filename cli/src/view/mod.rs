@@ -25,6 +25,7 @@ mod standing;
 mod status;
 mod topology_effect;
 mod unit;
+mod user;
 mod what_if;
 mod word;
 
@@ -47,5 +48,6 @@ pub(crate) use queue_changes::QueueChangesView;
 pub(crate) use status::StatusView;
 pub(crate) use topology_effect::TopologyEffectView;
 pub(crate) use unit::{describe_exit, describe_stop};
+pub(crate) use user::UserView;
 pub(crate) use what_if::WhatIfView;
 pub(crate) use word::{component as component_name, job_phase, phase_tone, word};

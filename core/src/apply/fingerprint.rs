@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::access::{TokenHash, User};
 use crate::command::{Block, BlockTarget};
 use crate::ids::JobId;
 use crate::quota::QueueTree;
@@ -37,6 +38,9 @@ pub(super) enum Request<'a> {
     SetTopology(&'a str, &'a Topology),
     SetHealthRules(&'a str, &'a str, Option<u32>),
     ResetBreaker(&'a str, &'a str),
+    AddUser(&'a str, &'a str, &'a User),
+    RemoveUser(&'a str, &'a str),
+    RotateToken(&'a str, &'a str, TokenHash),
 }
 
 impl Request<'_> {
@@ -52,24 +56,9 @@ impl Request<'_> {
                 fold.number(PIPELINE);
                 fold.pipeline(pipeline);
             }
-            Self::Cancel(job, author, reason) => {
-                fold.number(2);
-                fold.number(job.get());
-                fold.text(author);
-                fold.text(reason);
-            }
-            Self::Suspend(job, author, reason) => {
-                fold.number(8);
-                fold.number(job.get());
-                fold.text(author);
-                fold.text(reason);
-            }
-            Self::Resume(job, author, reason) => {
-                fold.number(9);
-                fold.number(job.get());
-                fold.text(author);
-                fold.text(reason);
-            }
+            Self::Cancel(job, author, reason) => fold.about(2, *job, [author, reason]),
+            Self::Suspend(job, author, reason) => fold.about(8, *job, [author, reason]),
+            Self::Resume(job, author, reason) => fold.about(9, *job, [author, reason]),
             Self::Block(target, block) => {
                 fold.number(3);
                 fold.target(target);
@@ -103,6 +92,12 @@ impl Request<'_> {
             Self::SetHealthRules(author, text, None) => fold.plain(10, [author, text]),
             Self::SetHealthRules(author, _, Some(_)) => fold.plain(10, [author, ""]),
             Self::ResetBreaker(author, pool) => fold.plain(11, [author, pool]),
+            Self::AddUser(author, name, user) => fold.new_user([author, name], user),
+            Self::RemoveUser(author, name) => fold.plain(14, [author, name]),
+            Self::RotateToken(author, name, token) => {
+                fold.plain(15, [author, name]);
+                fold.0.extend_from_slice(&token.0);
+            }
             Self::SetTopology(author, topology) => {
                 fold.number(7);
                 fold.text(author);
@@ -124,6 +119,24 @@ impl Fold {
         for text in texts {
             self.text(text);
         }
+    }
+
+    /// What somebody wants of a job, and why.
+    fn about(&mut self, kind: u64, job: JobId, texts: [&str; 2]) {
+        self.number(kind);
+        self.number(job.get());
+        for text in texts {
+            self.text(text);
+        }
+    }
+
+    fn new_user(&mut self, texts: [&str; 2], user: &User) {
+        self.plain(13, texts);
+        self.text(user.role.name());
+        self.texts(user.queues.iter().collect::<Vec<_>>().into_iter());
+        self.number(u64::from(user.token.is_some()));
+        let hash = user.token.map_or([0; 32], |token| token.0);
+        self.0.extend_from_slice(&hash);
     }
 
     fn number(&mut self, value: u64) {

@@ -4,6 +4,7 @@
 //! the time. Each family of commands has its file; what several of them need (a host's or a unit's
 //! change with all its consequences) is in `edit`, `ending` and `stopping`.
 
+mod access;
 mod accounts;
 mod admission;
 mod asked;
@@ -166,6 +167,7 @@ impl Step<'_> {
                 ..
             } => self.set_standing(*job, *unit, *epoch, standing),
             Command::Health(command) => self.health(command),
+            Command::Access(command) => self.access(command),
             Command::Prune { .. } => Ok(self.prune()),
         }
     }

@@ -4,6 +4,7 @@
 //! mistakes. Tests and the simulation call [`audit`] after every step; it reads the whole state, so a
 //! live replica calls it seldom.
 
+mod access;
 mod attempt_events;
 mod cells;
 mod claims;
@@ -67,6 +68,8 @@ pub enum Rule {
     Pipelines,
     /// I28: health and placement say the same, and nothing runs where something is repaired or checked.
     Health,
+    /// I32: users are within their limits, and no token proves two of them.
+    Users,
     /// Names and keys lead to the things that bear them.
     Identity,
     /// Every list is within its limit.
@@ -110,6 +113,7 @@ pub fn audit(state: &State) -> Vec<Finding> {
     places::check(state, &mut report);
     cells::check(state, &mut report);
     health::check(state, &mut report);
+    access::check(state, &mut report);
     report.0
 }
 

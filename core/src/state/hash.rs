@@ -39,6 +39,9 @@ impl State {
         }
         chain.add_all(self.jobs.values());
         chain.add_all(self.hosts.values());
+        for (name, user) in &self.users {
+            chain.add(&(name, user.as_ref()));
+        }
         chain.add_all(self.queues.values());
         chain.hash
     }

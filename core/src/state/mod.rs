@@ -74,6 +74,7 @@ pub use unit_counts::UnitCounts;
 pub(crate) use usage::{Part, add as add_usage, remove as remove_usage};
 pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
+use crate::access::User;
 use crate::command::JobDefaults;
 use crate::health::book::Book;
 use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, Revision};
@@ -133,6 +134,8 @@ pub struct State {
     pub configured_topology: Arc<Topology>,
     /// The configured topology with all levels of cells that there are: those that workers name, too. Derived.
     pub topology: Arc<Topology>,
+    /// Who may do what, by name.
+    pub users: OrdMap<Arc<str>, Arc<User>>,
     /// Answers by request id.
     pub requests: RequestLog,
     /// Recent events.
@@ -167,6 +170,7 @@ impl Default for State {
             health_rules: HealthRules::default(),
             configured_topology: Arc::default(),
             topology: Arc::default(),
+            users: OrdMap::new(),
             requests: RequestLog::default(),
             events: EventLog::default(),
             index: Index::default(),

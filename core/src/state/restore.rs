@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::access::User;
 use crate::apply::limits_of;
 use crate::command::{Block, JobDefaults};
 use crate::health::Component;
@@ -50,6 +51,8 @@ pub struct StateParts {
     pub health_rules: HealthRules,
     /// The topology as it was configured.
     pub configured_topology: Arc<Topology>,
+    /// Who may do what, by name, in any order.
+    pub users: Vec<(Arc<str>, User)>,
     /// Answers by request id, in any order.
     pub requests: Vec<(RequestId, StoredAnswer)>,
     /// Recent events.
@@ -146,6 +149,9 @@ impl State {
             health_rules: parts.health_rules,
             configured_topology: parts.configured_topology,
             topology: Arc::default(),
+            users: { parts.users.into_iter() }
+                .map(|(name, user)| (name, Arc::new(user)))
+                .collect(),
             requests: RequestLog::restore(parts.requests),
             events: parts.events,
             index: Index::default(),

@@ -3,6 +3,7 @@
 //! Drawing looks at nothing but the state and one number, so that a shrunk sequence of numbers is again
 //! a plausible sequence of commands.
 
+mod access;
 mod blocks;
 mod container;
 mod health;
@@ -66,6 +67,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         },
         95..96 => draw.checkpoint(),
         96..97 => draw.standing(),
+        97 if draw.once_in(4) => draw.access(),
         97 if draw.once_in(3) => draw.job_defaults(),
         97 if draw.once_in(3) => draw.replicas(),
         97..98 => draw.queue(),

@@ -3,6 +3,7 @@
 //! `UPDATE_GOLDENFILES=1 cargo test -p muster-core --test apply_scripts` writes the outputs anew; review
 //! them as you would review code.
 
+mod access;
 mod health;
 mod lifecycle;
 mod pipelines;
@@ -105,6 +106,7 @@ scripts! {
     start_errors,
     submit_idempotency,
     suspension,
+    users,
     victims,
     virtual_cluster,
     who_failed_first,

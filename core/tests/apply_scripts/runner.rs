@@ -62,6 +62,7 @@ impl goldenscript::Runner for Runner {
             "queues" => Ok(self.queues()),
             "pipelines" => Ok(self.pipelines()),
             "health" => Ok(self.health()),
+            "users" => Ok(self.users()),
             "ledger" => self.ledger(&mut args),
             "meets" => self.meets(&mut args),
             "wait" => {
@@ -144,6 +145,7 @@ impl Runner {
             "work" => self.work(args, leader),
             "health_rules" | "ship_rules" | "reset_breaker" | "drain_lemon" | "restarted"
             | "health_tick" => self.health_word(name, args, leader),
+            "add_user" | "remove_user" | "rotate_token" => self.access(name, args),
             "prune" => Ok(Command::Prune { leader }),
             other => Err(format!("no command `{other}`").into()),
         }

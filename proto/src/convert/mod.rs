@@ -4,6 +4,7 @@
 //! is proposed. What goes to the wire cannot fail. Conversions take ownership where a message is used up,
 //! so that strings move instead of being copied.
 
+mod access;
 mod beat;
 mod blocker;
 pub(crate) mod claim;
@@ -33,6 +34,9 @@ mod spec;
 mod topology;
 mod twin;
 
+pub use access::{
+    add_user_command, remove_user_command, role_from_wire, rotate_token_command, users_to_wire,
+};
 pub use field::InvalidField;
 pub use health::{health_to_wire, would_block_to_wire};
 pub use host::{gpu_to_wire, host_to_wire, queue_to_wire};

@@ -10,7 +10,7 @@ use prost::Message;
 use super::error::{Field, LogError};
 use super::v1::command::Kind;
 use super::v1::report_task::{Gone, Outcome, Plain, Prepared};
-use super::{claim, defaults, health, members, pipeline, replicas, v1};
+use super::{access, claim, defaults, health, members, pipeline, replicas, v1};
 use crate::convert::{port, required, twin_variants};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
@@ -76,6 +76,7 @@ fn tells_of_lives(command: &Command) -> bool {
         Command::ReleaseGang { .. }
         | Command::SwapMember(_)
         | Command::Health(_)
+        | Command::Access(_)
         | Command::SuspendJob { .. }
         | Command::ResumeJob { .. } => true,
         Command::StopAttempt { reason, .. } => {
@@ -179,6 +180,8 @@ twin_variants! {
         Command::CommitCheckpoint { leader, job, unit, checkpoint } =>
             Kind::CommitCheckpoint(checkpoint_to_wire(*leader, *job, *unit, checkpoint)),
         Kind::CommitCheckpoint(wire) => checkpoint_from_wire(wire);
+        Command::Access(command) => Kind::Access(access::to_wire(command)),
+        Kind::Access(wire) => Command::Access(access::from_wire(wire)?);
         Command::Health(command) => Kind::Health(health::to_wire(command)),
         Kind::Health(wire) => Command::Health(health::from_wire(wire)?);
         Command::RecordReplicas { leader, replicas } => Kind::RecordReplicas(v1::RecordReplicas {

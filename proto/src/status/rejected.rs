@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use muster_core::ids::JobId;
 use muster_core::rejection::Rejection;
 use muster_core::spec::Violation;
 use tonic::{Code, Status};
@@ -74,6 +75,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         Rejection::UnknownQueue(_)
         | Rejection::UnknownJob(_)
         | Rejection::UnknownPipeline(_)
+        | Rejection::UnknownUser(_)
         | Rejection::UnknownUnit { .. }
         | Rejection::UnknownTask { .. }
         | Rejection::UnknownCheckpoint { .. }
@@ -81,6 +83,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::UnknownComponent(_)
         | Rejection::UnknownGpu(_) => Code::NotFound,
         Rejection::RequestReused
+        | Rejection::UserExists(_)
         | Rejection::HostIdentityTaken(_)
         | Rejection::GpuClaimedTwice { .. } => Code::AlreadyExists,
         Rejection::QueueFull { .. } | Rejection::ClusterFull { .. } => Code::ResourceExhausted,
@@ -132,6 +135,8 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::UnknownComponent(_) => "UNKNOWN_COMPONENT",
         Rejection::HealthWork { .. } => "HEALTH_WORK",
         Rejection::BreakerWhole(_) => "BREAKER_WHOLE",
+        Rejection::UserExists(_) => "USER_EXISTS",
+        Rejection::UnknownUser(_) => "UNKNOWN_USER",
         Rejection::HostIdentityTaken(_) => "HOST_IDENTITY_TAKEN",
         Rejection::StaleIncarnation { .. } => "STALE_INCARNATION",
         Rejection::GpuClaimedTwice { .. } => "GPU_CLAIMED_TWICE",
@@ -172,7 +177,7 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
             texts(&[("given", given), ("current", current)])
         }
         Rejection::UnknownJob(job) => texts(&[("job", job)]),
-        Rejection::UnknownPipeline(pipeline) => texts(&[("pipeline", pipeline)]),
+        Rejection::UnknownPipeline(id) => texts(&[("pipeline", id)]),
         Rejection::JobFinished { job, phase } => {
             let phase = v1::JobPhase::from(*phase).as_str_name();
             texts(&[("job", job), ("phase", &phase)])
@@ -199,11 +204,7 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         }
         Rejection::Suspension { job, detail } => texts(&[("job", job), ("detail", detail)]),
         Rejection::JobHeld { job, open } => texts(&[("job", job), ("open", open)]),
-        Rejection::TasksAtOnce { job, limit } => texts(&[
-            ("job", job),
-            ("limit_name", &"tasks_at_once_max"),
-            ("limit", limit),
-        ]),
+        Rejection::TasksAtOnce { job, limit } => at_once(*job, *limit),
         Rejection::TaskTransition { job, task, .. } => texts(&[("job", job), ("task", task)]),
         Rejection::PlacementInfeasible { host, .. } => texts(&[("host", host)]),
         Rejection::UnknownHost(name) | Rejection::HostIdentityTaken(name) => {
@@ -228,7 +229,9 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         | Rejection::CellsUnsafe { .. }
         | Rejection::QueueHasChildren { .. }
         | Rejection::OverLimit { .. }
-        | Rejection::QueueFull { .. } => about_queue(rejection),
+        | Rejection::QueueFull { .. }
+        | Rejection::UserExists(_)
+        | Rejection::UnknownUser(_) => about_queue(rejection),
         Rejection::RequestReused
         | Rejection::InvalidSpec(_)
         | Rejection::InvalidConfiguration(_)
@@ -251,6 +254,15 @@ fn about_health(rejection: &Rejection) -> Metadata {
     }
 }
 
+/// Metadata of a job as many of whose units hold resources as may.
+fn at_once(job: JobId, limit: u32) -> Metadata {
+    texts(&[
+        ("job", &job),
+        ("limit_name", &"tasks_at_once_max"),
+        ("limit", &limit),
+    ])
+}
+
 /// Metadata of a checkpoint that cannot be committed, or is not known.
 fn about_checkpoint(rejection: &Rejection) -> Metadata {
     match rejection {
@@ -266,9 +278,10 @@ fn about_checkpoint(rejection: &Rejection) -> Metadata {
     }
 }
 
-/// Metadata of what a queue or a user in it may not do.
+/// Metadata of what a queue or a user may not do.
 fn about_queue(rejection: &Rejection) -> Metadata {
     match rejection {
+        Rejection::UserExists(user) | Rejection::UnknownUser(user) => texts(&[("user", user)]),
         Rejection::UnknownQueue(queue)
         | Rejection::QueueRetired(queue)
         | Rejection::CellsUnsafe { queue, .. } => texts(&[("queue", queue)]),
@@ -310,7 +323,6 @@ fn texts(values: &[(&'static str, &dyn Display)]) -> Metadata {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::JobId;
     use muster_core::lifecycle::JobPhase;
 
     use super::*;

@@ -43,7 +43,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::health;
+use crate::{access, health};
 
 use claiming::standing;
 use execution::execution;
@@ -419,6 +419,7 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         configuration::command(),
         claiming::command(),
         health::command().prop_map(Command::Health),
+        access::command().prop_map(Command::Access),
         (leader(), vec(replica(), 0..4))
             .prop_map(|(leader, replicas)| Command::RecordReplicas { leader, replicas }),
         (any::<u64>(), leader(), 0..3u8).prop_map(|(replica, leader, kind)| match kind {

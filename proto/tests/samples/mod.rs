@@ -20,6 +20,7 @@ use muster_core::spec::{
 use muster_core::time::TimeMs;
 use muster_core::topology::LearntTree;
 
+pub(crate) mod access;
 pub(crate) mod barrier;
 pub(crate) mod causes;
 pub(crate) mod cells;
@@ -238,6 +239,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(retries::commands());
     commands.push(silence::command());
     commands.push(replicas::command());
+    commands.extend(access::commands());
     commands
 }
 

@@ -53,6 +53,7 @@ pub(crate) fn parts() -> StateParts {
         health: Book::default(),
         health_rules: HealthRules::default(),
         configured_topology: Arc::default(),
+        users: Vec::new(),
     }
 }
 

@@ -12,6 +12,7 @@ use futures::stream::{BoxStream, Stream, StreamExt as _};
 use muster_proto::raft::v1::peer_request::Body;
 use muster_proto::raft::v1::raft_service_client::RaftServiceClient;
 use muster_proto::raft::v1::{PeerRequest, PeerResponse};
+use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
@@ -35,15 +36,19 @@ enum Lane {
 }
 
 /// Reaches peers over gRPC; connects when first needed and again after a loss.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct GrpcTransport {
+    dialer: Dialer,
     channels: Arc<Mutex<BTreeMap<(String, Lane), Channel>>>,
 }
 
 impl GrpcTransport {
-    /// A transport without connections.
-    pub fn new() -> Self {
-        Self::default()
+    /// A transport without connections; the dialer makes them.
+    pub fn new(dialer: Dialer) -> Self {
+        Self {
+            dialer,
+            channels: Arc::default(),
+        }
     }
 
     fn client(
@@ -56,7 +61,7 @@ impl GrpcTransport {
         let channel = match channels.get(&key) {
             Some(channel) => channel.clone(),
             None => {
-                let channel = connect(&peer.address)?;
+                let channel = connect(&self.dialer, &peer.address)?;
                 channels.insert(key, channel.clone());
                 channel
             }
@@ -67,18 +72,18 @@ impl GrpcTransport {
     }
 }
 
-fn connect(address: &str) -> Result<Channel, TransportError> {
+fn connect(dialer: &Dialer, address: &str) -> Result<Channel, TransportError> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|error| TransportError::Unreachable(format!("address {address:?}: {error}")))?;
-    Ok(endpoint
+    let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true)
         .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
-        .connect_lazy())
+        .initial_connection_window_size(WINDOW_BYTES);
+    Ok(dialer.connect_lazy(&endpoint))
 }
 
 impl Transport for GrpcTransport {

@@ -197,6 +197,9 @@ fn parts(state: &State) -> StateParts {
         health: state.health.clone(),
         health_rules: state.health_rules.clone(),
         configured_topology: state.configured_topology.clone(),
+        users: { state.users.iter() }
+            .map(|(name, user)| (name.clone(), user.as_ref().clone()))
+            .collect(),
         requests: requests.map(|(id, answer)| (id, answer.clone())).collect(),
         events: state.events.clone(),
     }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use muster_core::spec::DEFAULT_QUEUE;
+use muster_proto::convert::role_from_wire;
 use muster_proto::status::ErrorReport;
 use muster_proto::v1;
 use muster_proto::v1::block_target::Target;
@@ -172,9 +173,33 @@ impl Asked {
                 &asked.request_id,
                 format!("pool {}", asked.pool),
             ),
+            Kind::AddUser(_) | Kind::RemoveUser(_) | Kind::RotateUserToken(_) => {
+                Self::access(write)
+            }
             Kind::TransferLeader(asked) => Self::by("", "", replica(asked.to_replica_id)),
             Kind::ChangeReplicas(asked) => Self::by("", "", change(asked)),
             Kind::InjectFault(asked) => Self::by("", "", format!("host {}", asked.host)),
+        }
+    }
+
+    fn access(write: &Kind) -> Self {
+        match write {
+            Kind::AddUser(asked) => Self::by(
+                &asked.author,
+                &asked.request_id,
+                format!("user {}, role {}", asked.name, role(asked.role())),
+            ),
+            Kind::RemoveUser(asked) => Self::by(
+                &asked.author,
+                &asked.request_id,
+                format!("user {}", asked.name),
+            ),
+            Kind::RotateUserToken(asked) => Self::by(
+                &asked.author,
+                &asked.request_id,
+                format!("token of user {}", asked.name),
+            ),
+            _ => Self::default(),
         }
     }
 
@@ -218,6 +243,10 @@ impl Asked {
             ..Self::by(user, &asked.request_id, subject)
         }
     }
+}
+
+fn role(role: v1::UserRole) -> String {
+    role_from_wire(role).map_or_else(String::new, |role| role.to_string())
 }
 
 fn target(target: Option<&v1::BlockTarget>) -> String {
@@ -274,6 +303,9 @@ fn revision(outcome: &Outcome) -> u64 {
         Outcome::SetTopology(answer) => answer.revision,
         Outcome::SetHealthRules(answer) => answer.revision,
         Outcome::ResetBreaker(answer) => answer.revision,
+        Outcome::AddUser(answer) => answer.revision,
+        Outcome::RemoveUser(answer) => answer.revision,
+        Outcome::RotateUserToken(answer) => answer.revision,
         Outcome::TransferLeader(_)
         | Outcome::ChangeReplicas(_)
         | Outcome::InjectFault(_)

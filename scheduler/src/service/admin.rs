@@ -1,6 +1,6 @@
 //! `AdminService`.
 
-use muster_proto::convert::health_to_wire;
+use muster_proto::convert::{health_to_wire, users_to_wire};
 use muster_proto::v1;
 use muster_proto::v1::admin_service_server::AdminService;
 use muster_proto::v1::write::Kind;
@@ -12,6 +12,7 @@ use crate::service::audit::{self, Records};
 use crate::service::backup::{self, Saved, require_admin};
 use crate::service::context::Context;
 use crate::service::deadline;
+use crate::service::gate::caller_of;
 use crate::service::jobs::mismatched;
 use crate::service::local_write::membership_status;
 use crate::service::read;
@@ -26,7 +27,7 @@ macro_rules! write {
         let _place = $self.0.admit()?;
         let limit_ms = $self.0.request_ms_default();
         let deadline = deadline::of($request.metadata(), limit_ms);
-        let caller = (deadline, $request.remote_addr());
+        let caller = (deadline, $request.remote_addr(), caller_of(&$request));
         match write(&$self.0, Kind::$kind($request.into_inner()), caller).await? {
             Outcome::$kind(response) => Ok(Response::new(response)),
             _ => Err(mismatched()),
@@ -119,7 +120,7 @@ impl AdminService for Admin {
         let triggered = triggered.map_err(|error| membership_status(&error));
         let record = Record::told(
             "TriggerSnapshot",
-            ("", String::new()),
+            (&caller_of(&request).author(String::new()), String::new()),
             request.remote_addr(),
         );
         self.0
@@ -140,11 +141,11 @@ impl AdminService for Admin {
     ) -> Result<Response<Self::SaveSnapshotStream>, Status> {
         let places = [self.0.admit()?, self.0.admit_export()?];
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
-        let from = request.remote_addr();
-        let author = request.into_inner().author;
+        let (from, caller) = (request.remote_addr(), caller_of(&request));
+        let author = caller.author(request.into_inner().author);
         let allowed = require_admin(
             &self.0,
-            &author,
+            (&caller, &author),
             "save the cluster's state, which holds everybody's secrets",
         );
         let record = Record::told(
@@ -167,9 +168,41 @@ impl AdminService for Admin {
         request: Request<v1::ReadAuditLogRequest>,
     ) -> Result<Response<Self::ReadAuditLogStream>, Status> {
         let place = self.0.admit_export()?;
+        let caller = caller_of(&request);
         let request = request.into_inner();
-        require_admin(&self.0, &request.author, "read the audit log")?;
+        require_admin(&self.0, (&caller, &request.author), "read the audit log")?;
         Ok(Response::new(audit::stream(&self.0, request, place).await))
+    }
+
+    async fn add_user(
+        &self,
+        request: Request<v1::AddUserRequest>,
+    ) -> Result<Response<v1::AddUserResponse>, Status> {
+        write!(self, request, AddUser)
+    }
+
+    async fn remove_user(
+        &self,
+        request: Request<v1::RemoveUserRequest>,
+    ) -> Result<Response<v1::RemoveUserResponse>, Status> {
+        write!(self, request, RemoveUser)
+    }
+
+    async fn rotate_user_token(
+        &self,
+        request: Request<v1::RotateUserTokenRequest>,
+    ) -> Result<Response<v1::RotateUserTokenResponse>, Status> {
+        write!(self, request, RotateUserToken)
+    }
+
+    async fn list_users(
+        &self,
+        request: Request<v1::ListUsersRequest>,
+    ) -> Result<Response<v1::ListUsersResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
+        let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
+        Ok(Response::new(users_to_wire(&state)))
     }
 
     async fn inject_fault(

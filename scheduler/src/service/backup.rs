@@ -13,6 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 
 use crate::service::context::Context;
+use crate::service::gate::Caller;
 
 /// Bytes of one piece: small beside the largest message, large beside what sending one costs.
 const PIECE_BYTES: usize = 256 << 10;
@@ -23,9 +24,15 @@ const PIECES_AHEAD: usize = 4;
 pub(crate) type Saved =
     Pin<Box<dyn Stream<Item = Result<v1::SaveSnapshotResponse, Status>> + Send>>;
 
-/// Refuses whoever is no admin of the cluster; `act` completes "may not".
-pub(crate) fn require_admin(context: &Context, author: &str, act: &str) -> Result<(), Status> {
-    if context.settings.borrow().admins.contains(author) {
+/// Refuses whoever is no admin of the cluster; `act` completes "may not". Where nobody has to prove who they are, the settings
+/// name the admins.
+pub(crate) fn require_admin(
+    context: &Context,
+    (caller, author): (&Caller, &str),
+    act: &str,
+) -> Result<(), Status> {
+    let by_role = context.handle.with_state(|state| caller.is_admin(state));
+    if by_role.unwrap_or_else(|| context.settings.borrow().admins.contains(author)) {
         return Ok(());
     }
     let message = format!("`{author}` may not {act}: only the cluster's admins may");

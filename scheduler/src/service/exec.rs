@@ -4,7 +4,7 @@
 //! Nothing is started before the user has a stream to hear of it on, so a call that fails may be repeated. Each of the
 //! streams is bounded, and whoever does not read holds up nobody but the command.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures::stream::{Stream, iter};
 use futures::{StreamExt as _, future};
 use metrics::{counter, gauge};
+use muster_core::access::Role;
 use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex};
 use muster_core::lifecycle::TaskPhase;
 use muster_core::rights::may_enter;
@@ -30,6 +31,7 @@ use crate::audit_log::Record;
 use crate::leader::ToWorker;
 use crate::metrics::names;
 use crate::service::context::Context;
+use crate::service::gate::Caller;
 use crate::service::jobs::find as find_job;
 use crate::service::log_source::{host_name, unit_of};
 use crate::service::replies::unreachable;
@@ -82,9 +84,10 @@ impl Pairings {
 pub(crate) async fn start(
     context: &Context,
     mut messages: Streaming<v1::ExecRequest>,
-    from: Option<SocketAddr>,
+    (from, caller): (Option<SocketAddr>, Caller),
 ) -> Result<Answers, Status> {
-    let open = opening(&mut messages).await?;
+    let mut open = opening(&mut messages).await?;
+    open.author = caller.author(open.author);
     // What is run may hold secrets: who enters which task is what counts.
     let subject = format!("job {}, task {}", open.job_id, open.task);
     let record = Record::told("Exec", (&open.author, subject), from);
@@ -182,7 +185,7 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
     let job = find_job(state, JobId(open.job_id))?;
     let task = TaskIndex(open.task);
     let unit = unit_of(job, task)?;
-    if !may_enter(job, &open.author, &context.settings.borrow().admins) {
+    if !may_enter(job, &open.author, &admins(context, state, &open.author)) {
         let message = format!(
             "`{}` may not run commands beside tasks of job {}: only its user `{}` and the cluster's admins may",
             open.author, job.id, job.spec.user
@@ -219,6 +222,18 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
             ))
         }
     }
+}
+
+/// Who enters everybody's tasks: whom the settings name; where all have proven who they are, whoever has the role.
+fn admins(context: &Context, state: &State, author: &str) -> BTreeSet<String> {
+    if !context.config.tls.is_on() {
+        return context.settings.borrow().admins.clone();
+    }
+    let user = state
+        .users
+        .get(author)
+        .filter(|user| user.role == Role::Admin);
+    user.map(|_| author.to_owned()).into_iter().collect()
 }
 
 /// One command between its user and its worker.

@@ -1,7 +1,6 @@
 //! `JobService`.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::pin::Pin;
 
 use futures::Stream;
@@ -20,7 +19,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::metrics::names;
 use crate::service::context::Context;
-use crate::service::write::write;
+use crate::service::gate::{Caller, caller_of};
+use crate::service::write::{Calling, write};
 use crate::service::{deadline, exec, explain, logs, page, pipelines, progress, read};
 
 /// `JobService` of one replica.
@@ -42,7 +42,7 @@ impl JobService for Jobs {
         &self,
         request: Request<Streaming<v1::ExecRequest>>,
     ) -> Result<Response<Self::ExecStream>, Status> {
-        let from = request.remote_addr();
+        let from = (request.remote_addr(), caller_of(&request));
         let answers = exec::start(&self.0, request.into_inner(), from).await?;
         Ok(Response::new(answers))
     }
@@ -67,9 +67,10 @@ impl JobService for Jobs {
         request: Request<v1::GetJobRequest>,
     ) -> Result<Response<v1::GetJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let deadline = self.deadline(&request);
+        let (deadline, _, caller) = self.caller(&request);
         let request = request.into_inner();
         let state = read::state(&self.0, request.consistency, deadline).await?;
+        caller.require_sight(&state, find(&state, JobId(request.job_id))?)?;
         let limit = self.0.page_rows_max();
         get(&state, &request, limit).map(Response::new)
     }
@@ -79,11 +80,11 @@ impl JobService for Jobs {
         request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
         let _place = self.0.admit()?;
-        let deadline = self.deadline(&request);
+        let (deadline, _, caller) = self.caller(&request);
         let request = request.into_inner();
         let state = read::state(&self.0, request.consistency, deadline).await?;
         let limit = self.0.page_rows_max();
-        list(&state, &request, limit).map(Response::new)
+        list((&state, &caller), &request, limit).map(Response::new)
     }
 
     async fn cancel_job(
@@ -127,9 +128,10 @@ impl JobService for Jobs {
         request: Request<v1::ExplainJobRequest>,
     ) -> Result<Response<v1::ExplainJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let deadline = self.deadline(&request);
+        let (deadline, _, caller) = self.caller(&request);
         let request = request.into_inner();
         let state = read::state(&self.0, request.consistency, deadline).await?;
+        caller.require_sight(&state, find(&state, JobId(request.job_id))?)?;
         // It plans ahead: long enough to keep others of this thread waiting.
         let until = explain::patience(Instant::now(), deadline);
         let explained =
@@ -161,10 +163,12 @@ impl JobService for Jobs {
         request: Request<v1::GetPipelineRequest>,
     ) -> Result<Response<v1::GetPipelineResponse>, Status> {
         let _place = self.0.admit()?;
-        let deadline = self.deadline(&request);
+        let (deadline, _, caller) = self.caller(&request);
         let request = request.into_inner();
         let state = read::state(&self.0, request.consistency, deadline).await?;
-        pipelines::get(&state, PipelineId(request.pipeline_id)).map(Response::new)
+        let id = PipelineId(request.pipeline_id);
+        { state.jobs_of(id) }.try_for_each(|job| caller.require_sight(&state, job))?;
+        pipelines::get(&state, id).map(Response::new)
     }
 
     async fn list_pipelines(
@@ -172,11 +176,11 @@ impl JobService for Jobs {
         request: Request<v1::ListPipelinesRequest>,
     ) -> Result<Response<v1::ListPipelinesResponse>, Status> {
         let _place = self.0.admit()?;
-        let deadline = self.deadline(&request);
+        let (deadline, _, caller) = self.caller(&request);
         let request = request.into_inner();
         let state = read::state(&self.0, request.consistency, deadline).await?;
         let limit = self.0.page_rows_max();
-        pipelines::list(&state, &request, limit).map(Response::new)
+        pipelines::list((&state, &caller), &request, limit).map(Response::new)
     }
 
     async fn stream_logs(
@@ -184,6 +188,8 @@ impl JobService for Jobs {
         request: Request<v1::StreamLogsRequest>,
     ) -> Result<Response<Self::StreamLogsStream>, Status> {
         let deadline = Instant::now() + self.0.default_wait();
+        self.sight(&request, request.get_ref().job_id, deadline)
+            .await?;
         let stream = logs::stream(&self.0, request.into_inner(), deadline).await?;
         Ok(Response::new(stream))
     }
@@ -194,15 +200,40 @@ impl JobService for Jobs {
     ) -> Result<Response<v1::GetProgressResponse>, Status> {
         let _place = self.0.admit()?;
         let deadline = self.deadline(&request);
+        self.sight(&request, request.get_ref().job_id, deadline)
+            .await?;
         let answer = progress::get(&self.0, request.into_inner(), deadline).await?;
         Ok(Response::new(answer))
     }
 }
 
 impl Jobs {
-    /// Until when a caller waits, and where it is.
-    fn caller<T>(&self, request: &Request<T>) -> (Instant, Option<SocketAddr>) {
-        (self.deadline(request), request.remote_addr())
+    fn caller<T>(&self, request: &Request<T>) -> Calling {
+        (
+            self.deadline(request),
+            request.remote_addr(),
+            caller_of(request),
+        )
+    }
+
+    /// Refuses to show what belongs to a job that the caller does not see. A job that is not known here yet may be known to
+    /// the leader.
+    async fn sight<T>(
+        &self,
+        request: &Request<T>,
+        job: u64,
+        deadline: Instant,
+    ) -> Result<(), Status> {
+        let (caller, id) = (caller_of(request), JobId(job));
+        if caller == Caller::Open {
+            return Ok(());
+        }
+        let look = |state: &State| state.job(id).map(|job| caller.require_sight(state, job));
+        if let Some(seen) = self.0.handle.with_state(look) {
+            return seen;
+        }
+        let state = read::state(&self.0, v1::Consistency::Linearizable.into(), deadline).await?;
+        caller.require_sight(&state, find(&state, id)?)
     }
 
     fn deadline<T>(&self, request: &Request<T>) -> Instant {
@@ -247,7 +278,7 @@ fn get(
 }
 
 fn list(
-    state: &State,
+    (state, caller): (&State, &Caller),
     request: &v1::ListJobsRequest,
     limit: u32,
 ) -> Result<v1::ListJobsResponse, Status> {
@@ -264,7 +295,7 @@ fn list(
             next_page_token = id.to_string();
             break;
         }
-        if matches(job, request, &phases) {
+        if matches(job, request, &phases) && caller.sees(state, job) {
             jobs.push(job_to_wire(job));
         }
     }

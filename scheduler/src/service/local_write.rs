@@ -8,9 +8,10 @@ use muster_core::spec::{JobSpec, Violation, check_submission};
 use muster_core::state::{Answer, State};
 use muster_core::time::TimeMs;
 use muster_proto::convert::{
-    block_command, cancel_command, configure_queues_command, reset_breaker_command, resume_command,
-    set_health_rules_command, set_queue_command, set_topology_command, submit_command,
-    submit_pipeline_command, suspend_command, unblock_command,
+    add_user_command, block_command, cancel_command, configure_queues_command, remove_user_command,
+    reset_breaker_command, resume_command, rotate_token_command, set_health_rules_command,
+    set_queue_command, set_topology_command, submit_command, submit_pipeline_command,
+    suspend_command, unblock_command,
 };
 use muster_proto::status;
 use muster_proto::v1;
@@ -41,6 +42,9 @@ pub(crate) fn check(write: &Kind) -> Result<(), Status> {
         Kind::SetTopology(request) => drop(command(set_topology_command(request))?),
         Kind::SetHealthRules(request) => drop(command(set_health_rules_command(request))?),
         Kind::ResetBreaker(request) => drop(command(reset_breaker_command(request))?),
+        Kind::AddUser(request) => drop(command(add_user_command(request))?),
+        Kind::RemoveUser(request) => drop(command(remove_user_command(request))?),
+        Kind::RotateUserToken(request) => drop(command(rotate_token_command(request))?),
         Kind::InjectFault(request) => drop(injected_gpu(&request)?),
         Kind::ChangeReplicas(request) => drop(replicas::change(&request)?),
         Kind::TransferLeader(_) => {}
@@ -102,6 +106,9 @@ pub(crate) async fn execute(
         Kind::ResetBreaker(request) => health::reset_breaker(context, request)
             .await
             .map(Outcome::ResetBreaker),
+        write @ (Kind::AddUser(_) | Kind::RemoveUser(_) | Kind::RotateUserToken(_)) => {
+            change_users(context, write).await
+        }
         Kind::TransferLeader(request) => transfer(context, request)
             .await
             .map(Outcome::TransferLeader),
@@ -111,6 +118,30 @@ pub(crate) async fn execute(
         Kind::InjectFault(request) => inject(context, request, deadline)
             .await
             .map(Outcome::InjectFault),
+    }
+}
+
+/// Who may do what.
+async fn change_users(context: &Context, write: Kind) -> Result<Outcome, Status> {
+    match write {
+        Kind::AddUser(request) => {
+            let (revision, _) = propose(context, command(add_user_command(request))?).await?;
+            let revision = revision.get();
+            Ok(Outcome::AddUser(v1::AddUserResponse { revision }))
+        }
+        Kind::RemoveUser(request) => {
+            let (revision, _) = propose(context, command(remove_user_command(request))?).await?;
+            let revision = revision.get();
+            Ok(Outcome::RemoveUser(v1::RemoveUserResponse { revision }))
+        }
+        Kind::RotateUserToken(request) => {
+            let (revision, _) = propose(context, command(rotate_token_command(request))?).await?;
+            let revision = revision.get();
+            Ok(Outcome::RotateUserToken(v1::RotateUserTokenResponse {
+                revision,
+            }))
+        }
+        _ => Err(Status::internal("a change of users is none")),
     }
 }
 

@@ -9,6 +9,7 @@ use muster_core::ids::{HostId, LeadershipEpoch, ReplicaId};
 use muster_proto::status::ErrorReport;
 use muster_proto::v1;
 use muster_proto::v1::peer_service_client::PeerServiceClient;
+use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
@@ -52,15 +53,22 @@ impl Addresses {
 pub(crate) struct PeerPool {
     cluster_id: String,
     addresses: Addresses,
+    dialer: Dialer,
     message_bytes_max: usize,
     channels: Mutex<BTreeMap<String, Channel>>,
 }
 
 impl PeerPool {
-    pub(crate) fn new(cluster_id: String, addresses: Addresses, message_bytes_max: usize) -> Self {
+    pub(crate) fn new(
+        cluster_id: String,
+        addresses: Addresses,
+        dialer: Dialer,
+        message_bytes_max: usize,
+    ) -> Self {
         Self {
             cluster_id,
             addresses,
+            dialer,
             message_bytes_max,
             channels: Mutex::new(BTreeMap::new()),
         }
@@ -80,7 +88,7 @@ impl PeerPool {
         let channel = match channels.get(address) {
             Some(channel) => channel.clone(),
             None => {
-                let channel = connect(address)?;
+                let channel = connect(&self.dialer, address)?;
                 channels.insert(address.to_owned(), channel.clone());
                 channel
             }
@@ -95,7 +103,7 @@ impl PeerPool {
     /// # Errors
     /// The address is not one.
     pub(crate) fn client_alone(&self, address: &str) -> Result<PeerServiceClient<Channel>, Status> {
-        Ok(PeerServiceClient::new(connect(address)?)
+        Ok(PeerServiceClient::new(connect(&self.dialer, address)?)
             .max_decoding_message_size(self.message_bytes_max)
             .max_encoding_message_size(self.message_bytes_max))
     }
@@ -107,16 +115,16 @@ impl PeerPool {
     }
 }
 
-fn connect(address: &str) -> Result<Channel, Status> {
+fn connect(dialer: &Dialer, address: &str) -> Result<Channel, Status> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|error| Status::internal(format!("`{address}` is no address: {error}")))?;
-    Ok(endpoint
+    let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true)
-        .tcp_nodelay(true)
-        .connect_lazy())
+        .tcp_nodelay(true);
+    Ok(dialer.connect_lazy(&endpoint))
 }
 
 fn failure(replica: ReplicaId, status: &Status) -> PeerError {

@@ -9,6 +9,7 @@ use muster_proto::v1;
 use tonic::Status;
 
 use crate::service::context::Context;
+use crate::service::gate::Caller;
 use crate::service::local_write::{check_level, check_specs, command, propose, rehearse};
 use crate::service::page;
 
@@ -53,7 +54,7 @@ pub(crate) fn get(state: &State, id: PipelineId) -> Result<v1::GetPipelineRespon
 
 /// One page of those that match.
 pub(crate) fn list(
-    state: &State,
+    (state, caller): (&State, &Caller),
     request: &v1::ListPipelinesRequest,
     limit: u32,
 ) -> Result<v1::ListPipelinesResponse, Status> {
@@ -69,6 +70,9 @@ pub(crate) fn list(
         if pipelines.len() == rows || examined == page::EXAMINED_ROWS_MAX {
             next_page_token = id.to_string();
             break;
+        }
+        if !state.jobs_of(*id).all(|job| caller.sees(state, job)) {
+            continue;
         }
         let pipeline = pipeline_to_wire(state, *id);
         pipelines.extend(pipeline.filter(|pipeline| matches(pipeline, request)));

@@ -7,12 +7,14 @@ use futures::Stream;
 use futures::stream::unfold;
 use muster_core::event::Event;
 use muster_core::ids::{JobId, Revision};
+use muster_core::state::State;
 use muster_proto::status::{self, compacted};
 use muster_proto::v1;
 use muster_proto::v1::watch_service_server::WatchService;
 use tonic::{Code, Request, Response, Status};
 
 use crate::service::context::Context;
+use crate::service::gate::{Caller, caller_of};
 use crate::watch_hub::{SubscribeError, Subscription, WatchEnd, WatchFilter};
 
 /// Jobs in one filter.
@@ -31,6 +33,10 @@ impl WatchService for Watches {
         &self,
         request: Request<v1::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
+        let sight = Sight {
+            context: self.0.clone(),
+            caller: caller_of(&request),
+        };
         let request = request.into_inner();
         let from = request.from_revision.map(Revision);
         let filter = filter(&request)?;
@@ -39,7 +45,7 @@ impl WatchService for Watches {
             .hub
             .subscribe(|| self.0.fork(), from, filter)
             .map_err(refused)?;
-        Ok(Response::new(Box::pin(stream(subscription))))
+        Ok(Response::new(Box::pin(stream(subscription, sight))))
     }
 }
 
@@ -87,21 +93,55 @@ fn refused(error: SubscribeError) -> Status {
 }
 
 /// Answers until the watch ends, which is the last item.
-fn stream(subscription: Subscription) -> impl Stream<Item = Result<v1::WatchResponse, Status>> {
-    unfold(Some(subscription), |subscription| async move {
-        let mut subscription = subscription?;
+fn stream(
+    subscription: Subscription,
+    sight: Sight,
+) -> impl Stream<Item = Result<v1::WatchResponse, Status>> {
+    unfold(Some((subscription, sight)), |watch| async move {
+        let (mut subscription, sight) = watch?;
         match subscription.next().await {
-            Ok((revision, events)) => Some((Ok(response(revision, &events)), Some(subscription))),
+            Ok((revision, events)) => {
+                let seen = response(revision, &events, |event| sight.has(event));
+                Some((Ok(seen), Some((subscription, sight))))
+            }
             Err(end) => Some((Err(ended(end, subscription.position())), None)),
         }
     })
 }
 
-fn response(revision: Revision, events: &[Event]) -> v1::WatchResponse {
+/// What a watcher may see, by its role at that moment.
+struct Sight {
+    context: Context,
+    caller: Caller,
+}
+
+impl Sight {
+    /// Events of jobs that are forgotten are shown to nobody who does not see all.
+    fn has(&self, event: &Event) -> bool {
+        let Some(job) = event.kind.job() else {
+            return true;
+        };
+        let sees = |state: &State| {
+            state
+                .job(job)
+                .is_some_and(|job| self.caller.sees(state, job))
+        };
+        self.caller == Caller::Open || self.context.handle.with_state(sees)
+    }
+}
+
+fn response(
+    revision: Revision,
+    events: &[Event],
+    is_seen: impl Fn(&Event) -> bool,
+) -> v1::WatchResponse {
     v1::WatchResponse {
         revision: revision.get(),
         time_ms: events.first().map_or(0, |event| event.time.0),
-        events: events.iter().map(|event| (&event.kind).into()).collect(),
+        events: { events.iter() }
+            .filter(|event| is_seen(event))
+            .map(|event| (&event.kind).into())
+            .collect(),
     }
 }
 

@@ -9,6 +9,8 @@ use futures::stream::unfold;
 use muster_core::beat::Beat;
 use muster_core::command::HostRegistration;
 use muster_core::ids::LeadershipEpoch;
+use muster_core::rejection::Rejection;
+use muster_core::spec::Violation;
 use muster_proto::status::{self, rejected_to_wire};
 use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as ToWire;
@@ -23,6 +25,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use crate::leader::{CloseReason, LeaderInput, SessionId, TO_WORKER_MAX, ToWorker};
 use crate::service::context::Context;
 use crate::service::exec;
+use crate::service::gate::{Caller, caller_of};
 
 /// Longest wait for a worker's first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,6 +66,7 @@ impl WorkerService for Workers {
         let incoming = Incoming {
             context: self.0.clone(),
             session,
+            caller: caller_of(&request),
             messages: request.into_inner(),
             gone: gone.clone(),
             called_off: BTreeSet::new(),
@@ -84,11 +88,22 @@ impl WorkerService for Workers {
 struct Incoming {
     context: Context,
     session: SessionId,
+    caller: Caller,
     messages: Streaming<v1::WorkerMessage>,
     /// The way back to the worker is gone.
     gone: CancellationToken,
     /// Requests for output that were called off, the newest `CALLED_OFF_MAX` of them.
     called_off: BTreeSet<u64>,
+}
+
+/// What is wrong with a worker that presents itself as a host that its certificate does not speak for.
+fn impostor(caller: &Caller, name: &str) -> Option<String> {
+    match caller {
+        Caller::Worker(proven) if proven != name => Some(format!(
+            "host `{name}` was presented with the certificate of worker `{proven}`: make one for it by `muster cert worker {name}`"
+        )),
+        _ => None,
+    }
 }
 
 impl Incoming {
@@ -161,6 +176,17 @@ impl Incoming {
                 return Err(Status::invalid_argument("the registration is not valid"));
             }
         };
+        if let Some(rule) = impostor(&self.caller, &registration.name) {
+            let violation = Violation {
+                field: "registration.name".to_owned(),
+                rule,
+            };
+            let rejection = Rejection::InvalidRegistration(violation);
+            drop(to_worker.try_send(ToWorker::Close(CloseReason::Rejected(rejection))));
+            return Err(Status::permission_denied(
+                "the certificate speaks for another host",
+            ));
+        }
         Ok(LeaderInput::Hello {
             session: self.session,
             registration,

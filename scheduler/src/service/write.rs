@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use metrics::{counter, histogram};
 use muster_proto::status::{self, ErrorReport};
+use muster_proto::v1;
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
 use muster_raft_store::ProposeError;
@@ -15,7 +16,8 @@ use crate::audit_log::Record;
 use crate::metrics::names;
 use crate::service::addressee::is_undone;
 use crate::service::context::Context;
-use crate::service::local_write;
+use crate::service::gate::Caller;
+use crate::service::{local_write, read};
 
 /// Reason of a failure whose effect is unknown; repeating the request is safe.
 pub(crate) const UNKNOWN_OUTCOME: &str = "UNKNOWN_OUTCOME";
@@ -24,16 +26,23 @@ const OVERLOADED: &str = "OVERLOADED";
 /// Wait before a write is tried again.
 const RETRY: Duration = Duration::from_millis(10);
 
+/// Until when a caller waits, where it is, and who.
+pub(crate) type Calling = (Instant, Option<SocketAddr>, Caller);
+
 /// Carries out a write: here if this replica leads, at the leader otherwise; waits for a leader and
-/// tries again until the deadline. What it was and what it was answered is noted in the audit log; `from` is where the caller is.
+/// tries again until the deadline. What it was, by whom, and what it was answered is noted in the audit log.
 pub(crate) async fn write(
     context: &Context,
-    write: Kind,
-    (deadline, from): (Instant, Option<SocketAddr>),
+    mut write: Kind,
+    (deadline, from, caller): Calling,
 ) -> Result<Outcome, Status> {
     let (name, began) = (name(&write), Instant::now());
+    caller.sign(&mut write);
     let record = Record::of(name, &write, from);
-    let result = attempts(context, write, deadline).await;
+    let result = match permit(context, &caller, &write, deadline).await {
+        Ok(()) => attempts(context, write, deadline).await,
+        Err(refusal) => Err(refusal),
+    };
     context.note(record.answered(&result)).await;
     let code = result
         .as_ref()
@@ -41,6 +50,26 @@ pub(crate) async fn write(
     histogram!(names::REQUEST_SECONDS, "method" => name).record(began.elapsed());
     counter!(names::REQUESTS_TOTAL, "method" => name, "code" => format!("{code:?}")).increment(1);
     result
+}
+
+/// Refuses what is not the caller's to do. A job that is not known here yet may be known to the leader.
+async fn permit(
+    context: &Context,
+    caller: &Caller,
+    write: &Kind,
+    deadline: Instant,
+) -> Result<(), Status> {
+    let checked = context
+        .handle
+        .with_state(|state| caller.check(state, write));
+    match checked {
+        Err(refusal) if refusal.code() == Code::NotFound => {
+            let newest = v1::Consistency::Linearizable.into();
+            let state = read::state(context, newest, deadline).await?;
+            caller.check(&state, write)
+        }
+        checked => checked,
+    }
 }
 
 async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<Outcome, Status> {
@@ -106,6 +135,9 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
         | Kind::SetTopology(_)
         | Kind::SetHealthRules(_)
         | Kind::ResetBreaker(_)
+        | Kind::AddUser(_)
+        | Kind::RemoveUser(_)
+        | Kind::RotateUserToken(_)
         // A repetition finds it done.
         | Kind::ChangeReplicas(_) => true,
         Kind::TransferLeader(_) | Kind::InjectFault(_) => false,
@@ -150,6 +182,9 @@ const fn name(write: &Kind) -> &'static str {
         Kind::SetTopology(_) => "SetTopology",
         Kind::SetHealthRules(_) => "SetHealthRules",
         Kind::ResetBreaker(_) => "ResetBreaker",
+        Kind::AddUser(_) => "AddUser",
+        Kind::RemoveUser(_) => "RemoveUser",
+        Kind::RotateUserToken(_) => "RotateUserToken",
         Kind::TransferLeader(_) => "TransferLeader",
         Kind::ChangeReplicas(_) => "ChangeReplicas",
         Kind::InjectFault(_) => "InjectFault",

@@ -27,6 +27,7 @@ mod preemption;
 mod queues;
 mod replica_disk;
 mod retries;
+mod security;
 mod stops;
 mod suspension;
 mod systemd;

@@ -14,6 +14,7 @@ use muster_core::desired::TaskKey;
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex};
 use muster_proto::v1;
 use muster_supervisor::{RunId, TaskDirectory};
+use muster_tls::Dialer;
 use tokio::sync::Semaphore;
 
 use crate::limits::EXEC_SESSIONS_ON_HOST_MAX;
@@ -25,14 +26,16 @@ use crate::runner::Runner;
 pub(crate) struct Execs {
     runner: Runner,
     tasks: PathBuf,
+    dialer: Dialer,
     places: Arc<Semaphore>,
 }
 
 impl Execs {
-    pub(crate) fn new(runner: Runner, tasks: PathBuf) -> Self {
+    pub(crate) fn new(runner: Runner, tasks: PathBuf, dialer: Dialer) -> Self {
         Self {
             runner,
             tasks,
+            dialer,
             places: Arc::new(Semaphore::new(EXEC_SESSIONS_ON_HOST_MAX)),
         }
     }
@@ -66,9 +69,10 @@ impl Execs {
             None
         };
         tracing::info!(%id, author = open.author, program = open.command.first(), refusal, "a command beside a task");
+        let dialer = self.dialer.clone();
         let directory = TaskDirectory::below(&self.tasks, id);
         tokio::spawn(async move {
-            let call = match session::call(&leader, order.token).await {
+            let call = match session::call(&dialer, &leader, order.token).await {
                 Ok(call) => call,
                 Err(error) => {
                     tracing::warn!(%id, error, "a command beside a task found no way to its user");

@@ -11,6 +11,7 @@ use muster_proto::v1::exec_response::Kind as ToUser;
 use muster_proto::v1::worker_service_client::WorkerServiceClient;
 use muster_supervisor::TaskDirectory;
 use muster_supervisor::exec::{self, ExecAnswer, ExecRequest};
+use muster_tls::Dialer;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -39,16 +40,15 @@ pub(super) struct Call {
 }
 
 /// Calls the leader back for an order.
-pub(super) async fn call(leader: &str, token: String) -> Result<Call, String> {
+pub(super) async fn call(dialer: &Dialer, leader: &str, token: String) -> Result<Call, String> {
     let endpoint = Endpoint::from_shared(format!("http://{leader}"));
     let endpoint = endpoint.map_err(|error| format!("address `{leader}`: {error}"))?;
-    let channel = endpoint
+    let endpoint = endpoint
         .connect_timeout(CONNECT_MAX)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .connect()
-        .await
+        .keep_alive_timeout(KEEP_ALIVE);
+    let channel = { dialer.connect(&endpoint).await }
         .map_err(|error| format!("connecting to {leader} failed: {error}"))?;
     let (up, outgoing) = mpsc::channel(EXEC_MESSAGES_MAX);
     let first = v1::ExecUp {

@@ -53,6 +53,7 @@ use muster_core::ids::{GpuUuid, HostId, Revision};
 use muster_core::time::MonotonicMs;
 use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::files;
+use muster_tls::Dialer;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -231,6 +232,8 @@ pub(crate) struct Place {
     pub(crate) clock: LeaseClock,
     /// Addresses (`host:port`) of scheduler replicas.
     pub(crate) schedulers: Vec<String>,
+    /// Opens connections to them.
+    pub(crate) dialer: Dialer,
     /// Whether tasks in containers run here.
     pub(crate) runs_containers: bool,
 }
@@ -282,7 +285,7 @@ pub(crate) fn start(
         },
         (Arc::new(move || place.clock.now()), against.clone()),
         (outbox.clone(), seen.clone()),
-        rules::RulesSource::new(place.schedulers.clone()),
+        rules::RulesSource::new(place.schedulers.clone()).dialing(place.dialer.clone()),
     );
     if place.rebooted && !was_ordered(&place.data) {
         judge.rebooted();

@@ -4,6 +4,7 @@ use muster_core::health::rules::RuleSet;
 use muster_core::ids::Revision;
 use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
+use muster_tls::Dialer;
 use tonic::transport::Endpoint;
 
 use crate::limits::{HEALTH_RULES_ANSWER_MAX, HEALTH_RULES_PAUSE, MESSAGE_BYTES_MAX};
@@ -12,6 +13,7 @@ use crate::limits::{HEALTH_RULES_ANSWER_MAX, HEALTH_RULES_PAUSE, MESSAGE_BYTES_M
 #[derive(Clone, Debug)]
 pub(super) struct RulesSource {
     schedulers: Vec<String>,
+    dialer: Dialer,
 }
 
 /// What a replica has.
@@ -26,8 +28,14 @@ enum Answer {
 
 impl RulesSource {
     /// Replicas by their addresses (`host:port`).
-    pub(super) const fn new(schedulers: Vec<String>) -> Self {
-        Self { schedulers }
+    pub(super) fn new(schedulers: Vec<String>) -> Self {
+        let dialer = Dialer::default();
+        Self { schedulers, dialer }
+    }
+
+    /// As given, by connections that this dialer opens.
+    pub(super) fn dialing(self, dialer: Dialer) -> Self {
+        Self { dialer, ..self }
     }
 
     /// The rules that a revision set; none if others were set since. Asks until a replica has them.
@@ -38,7 +46,8 @@ impl RulesSource {
         let mut is_told = false;
         loop {
             for address in &self.schedulers {
-                let asked = tokio::time::timeout(HEALTH_RULES_ANSWER_MAX, ask(address, revision));
+                let asked = ask(&self.dialer, address, revision);
+                let asked = tokio::time::timeout(HEALTH_RULES_ANSWER_MAX, asked);
                 let answer = asked.await;
                 match answer.unwrap_or_else(|_| Answer::NotYet("no answer in time".to_owned())) {
                     Answer::Them(rules) => return Some(*rules),
@@ -56,8 +65,8 @@ impl RulesSource {
 }
 
 /// Any replica will do that has applied the revision: what it has is read without a leader.
-async fn ask(address: &str, revision: Revision) -> Answer {
-    match read(address).await {
+async fn ask(dialer: &Dialer, address: &str, revision: Revision) -> Answer {
+    match read(dialer, address).await {
         Ok(health) if health.rules_revision > revision.get() => Answer::Newer,
         Ok(health) if health.rules_revision < revision.get() => Answer::NotYet(format!(
             "it has those of revision {}",
@@ -71,9 +80,10 @@ async fn ask(address: &str, revision: Revision) -> Answer {
     }
 }
 
-async fn read(address: &str) -> Result<v1::GetHealthResponse, String> {
+async fn read(dialer: &Dialer, address: &str) -> Result<v1::GetHealthResponse, String> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"));
-    let channel = endpoint.map_err(|error| error.to_string())?.connect().await;
+    let endpoint = endpoint.map_err(|error| error.to_string())?;
+    let channel = dialer.connect(&endpoint).await;
     let mut client = AdminServiceClient::new(channel.map_err(|error| error.to_string())?)
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
     let request = v1::GetHealthRequest {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use muster_proto::v1;
+use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 
 use super::attempt::{Opened, Refusal, attempt};
@@ -24,13 +25,15 @@ pub(super) struct Discovery {
     /// Configured addresses, then those learned from hints.
     addresses: Vec<String>,
     configured: usize,
+    dialer: Dialer,
     channels: BTreeMap<String, Channel>,
 }
 
 impl Discovery {
-    pub(super) fn new(configured: Vec<String>) -> Self {
+    pub(super) fn new(configured: Vec<String>, dialer: Dialer) -> Self {
         Self {
             configured: configured.len(),
+            dialer,
             addresses: configured,
             channels: BTreeMap::new(),
         }
@@ -105,13 +108,13 @@ impl Discovery {
         }
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|error| Refusal::Unreachable(format!("address `{address}`: {error}")))?;
-        let channel = endpoint
+        let endpoint = endpoint
             .connect_timeout(CONNECT_MAX)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE)
-            .keep_alive_while_idle(true)
-            .connect_lazy();
+            .keep_alive_while_idle(true);
+        let channel = self.dialer.connect_lazy(&endpoint);
         self.channels.insert(address.to_owned(), channel.clone());
         Ok(channel)
     }
@@ -144,7 +147,7 @@ mod tests {
     fn all_replicas_are_known_though_all_that_were_configured_are_replaced() {
         let words =
             |list: &[&str]| -> Vec<String> { list.iter().map(|word| (*word).to_owned()).collect() };
-        let mut discovery = Discovery::new(words(&["a:1", "b:1"]));
+        let mut discovery = Discovery::new(words(&["a:1", "b:1"]), Dialer::default());
         discovery.learn("c:1");
         discovery.know(&words(&["b:1", "c:1", "d:1"]));
         assert_eq!(discovery.addresses, words(&["a:1", "b:1", "c:1", "d:1"]));

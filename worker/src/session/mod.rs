@@ -10,6 +10,7 @@ use muster_core::state::ENGINE_LABEL;
 use muster_core::timings::Timings;
 use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
+use muster_tls::Dialer;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -54,7 +55,7 @@ pub(crate) struct SessionKeeper {
 impl SessionKeeper {
     pub(crate) fn new(
         (registration, engine): (HostRegistration, watch::Receiver<Option<FoundEngine>>),
-        schedulers: Vec<String>,
+        (schedulers, dialer): (Vec<String>, Dialer),
         inbox: Outbox,
         newest: watch::Receiver<LeadershipEpoch>,
         shutdown: CancellationToken,
@@ -62,7 +63,7 @@ impl SessionKeeper {
         Self {
             registration,
             engine,
-            discovery: Discovery::new(schedulers),
+            discovery: Discovery::new(schedulers, dialer),
             inbox,
             newest,
             shutdown,

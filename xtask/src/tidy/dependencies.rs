@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::finding::Finding;
 
 /// Crates of ours that each crate of ours may name. `ANY` stands for all of them.
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("muster-core", &[]),
     ("muster-scenario", &["muster-core"]),
     ("muster-simulate", &["muster-core"]),
@@ -13,8 +13,15 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("muster-settings", &[]),
     ("muster-exporter", &[]),
     ("muster-systemd", &[]),
-    ("muster-raft-store", &["muster-core", "muster-proto"]),
-    ("muster-client", &["muster-core", "muster-proto"]),
+    ("muster-tls", &[]),
+    (
+        "muster-raft-store",
+        &["muster-core", "muster-proto", "muster-tls"],
+    ),
+    (
+        "muster-client",
+        &["muster-core", "muster-proto", "muster-tls"],
+    ),
     // Loaded once for every task: it stays small.
     ("muster-supervisor", &["muster-core"]),
     (
@@ -26,6 +33,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "muster-settings",
             "muster-supervisor",
             "muster-systemd",
+            "muster-tls",
         ],
     ),
     (
@@ -37,6 +45,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "muster-raft-store",
             "muster-settings",
             "muster-systemd",
+            "muster-tls",
         ],
     ),
     // The wiring of everything; types of the core and the wire pass through it.
@@ -53,6 +62,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "muster-scenario",
             "muster-settings",
             "muster-gpu-check",
+            "muster-tls",
         ],
     ),
     // Foreign code is loaded into it: it must not be part of an agent.
@@ -62,7 +72,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     // The public API and the built binary: nothing from inside the replica or the agent.
     (
         "muster-tests",
-        &["muster-client", "muster-core", "muster-proto"],
+        &["muster-client", "muster-core", "muster-proto", "muster-tls"],
     ),
     // A job knows Muster through its environment alone.
     ("muster-trainer", &[]),

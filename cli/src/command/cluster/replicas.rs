@@ -102,7 +102,7 @@ impl Members {
         let client = options.connect_to_follow().await?;
         let screen = options.screen();
         let status = client.status(self.freshness.consistency()).await?;
-        let versions = versions(&status.replicas).await;
+        let versions = versions(&client, &status.replicas).await;
         let rows: Vec<MemberView> = status
             .replicas
             .into_iter()
@@ -117,21 +117,25 @@ impl Members {
 }
 
 /// The versions of those that answer, each asked by itself.
-async fn versions(replicas: &[v1::Replica]) -> BTreeMap<u64, String> {
+async fn versions(client: &Client, replicas: &[v1::Replica]) -> BTreeMap<u64, String> {
     let mut asked = JoinSet::new();
     for replica in replicas {
-        asked.spawn(version(replica.id, replica.address.clone()));
+        let config = ClientConfig {
+            addresses: vec![replica.address.clone()],
+            ..client.config().clone()
+        };
+        asked.spawn(version(replica.id, config));
     }
     asked.join_all().await.into_iter().flatten().collect()
 }
 
-async fn version(id: u64, address: String) -> Option<(u64, String)> {
+async fn version(id: u64, config: ClientConfig) -> Option<(u64, String)> {
     let config = ClientConfig {
         deadline: VERSION_DEADLINE,
         per_try_deadline: VERSION_DEADLINE,
         unreachable_deadline: Duration::ZERO,
         discover: false,
-        ..ClientConfig::new([address])
+        ..config
     };
     let client = Client::connect(config).await.ok()?;
     let status = client.status(v1::Consistency::Stale).await.ok()?;

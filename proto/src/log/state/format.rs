@@ -33,6 +33,7 @@ pub(super) fn format_of(state: &State) -> u32 {
         || has_detailed_events(state)
         || state.hosts.values().any(|host| host.one_way)
         || !state.index.planned.is_empty()
+        || !state.users.is_empty()
         || state.health_rules.revision > Revision::default()
         || state.health_to_keep().next().is_some();
     if has_lives {

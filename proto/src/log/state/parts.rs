@@ -23,7 +23,7 @@ use crate::convert::packed::{pack_request, unpack_request};
 use crate::convert::{InvalidField, required};
 use crate::log::error::Field;
 use crate::log::v1::state_record::Kind;
-use crate::log::{defaults, replicas, v1};
+use crate::log::{access, defaults, replicas, v1};
 
 /// Collects records into the parts of a state.
 pub(super) struct Builder {
@@ -118,6 +118,7 @@ impl Builder {
                     |error: RuleError| InvalidField::new("health_rules", error.to_string());
                 self.parts.health_rules = rules.map_err(problem)?;
             }
+            Kind::User(wire) => self.parts.users.push(access::record_from_wire(wire)?),
             Kind::Answer(wire) => self.parts.requests.push(answer_from_wire(wire)?),
             Kind::Event(wire) => self.add_event(event_from_wire(wire)?),
         }

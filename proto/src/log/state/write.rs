@@ -12,7 +12,7 @@ use super::parts::{answer_to_wire, event_to_wire, mark_to_wire, part_to_wire, re
 use super::{MAGIC, RECORD_BYTES_MAX, TASKS_PER_RECORD_MAX, host, job, queue};
 use crate::convert::ledger::ledger_to_wire;
 use crate::log::v1::state_record::Kind;
-use crate::log::{claim, defaults, replicas, v1};
+use crate::log::{access, claim, defaults, replicas, v1};
 
 /// Writes a whole state; equal states give equal bytes.
 ///
@@ -57,6 +57,9 @@ pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
             text: state.health_rules.text.to_string(),
             shipped_version: state.health_rules.shipped,
         }))?;
+    }
+    for (name, user) in &state.users {
+        writer.record(Kind::User(access::record_to_wire(name, user)))?;
     }
     for part in state.health_to_keep() {
         writer.record(Kind::Health(part_to_wire(&part)?))?;

@@ -1,0 +1,149 @@
+//! `muster cert`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use muster_tls::issue::{self, CERTIFICATE_DAYS, IssueError, Issued};
+use muster_tls::{PeerRole, TlsSettings};
+use serde_json::json;
+
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, render_document};
+
+/// What to make.
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "A start: muster cert ca; muster cert replica replica-1 --name node1 --name 10.0.0.1; \
+muster cert worker gpu-1; muster cert client ada. Whoever has ca.key can be everybody: keep it off the cluster's machines. \
+Existing files are never overwritten. docs/security.md tells the rest."
+)]
+pub(crate) enum Verb {
+    /// Make an authority, ca.pem and ca.key, that the other certificates are made by
+    Ca(Ca),
+    /// Make the certificate of a scheduler replica
+    Replica(Replica),
+    /// Make the certificate of a worker
+    Worker(Named),
+    /// Make the certificate of a user, who still needs a role (`muster user add`)
+    Client(Named),
+}
+
+/// `muster cert ca`
+#[derive(Debug, Args)]
+pub(crate) struct Ca {
+    /// The cluster, named in the certificate
+    #[arg(long, value_name = "NAME", default_value = "muster")]
+    cluster_id: String,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// `muster cert replica`
+#[derive(Debug, Args)]
+pub(crate) struct Replica {
+    /// What its files are called: replica-1
+    file: String,
+    /// A host name or address by which others reach it, as in `peers`; repeatable
+    #[arg(long, required = true, value_name = "HOST")]
+    name: Vec<String>,
+    #[command(flatten)]
+    term: Term,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// `muster cert worker`, `muster cert client`
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// The worker's host name (`name` of its settings), or the user's name
+    name: String,
+    #[command(flatten)]
+    term: Term,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Args)]
+struct Term {
+    /// Days that it holds
+    #[arg(long, value_name = "DAYS", default_value_t = CERTIFICATE_DAYS)]
+    days: u64,
+}
+
+#[derive(Debug, Args)]
+struct Place {
+    /// Folder with the authority, where the new files go
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    folder: PathBuf,
+}
+
+impl Verb {
+    /// Does it.
+    pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::Ca(ca) => {
+                let made = issue::authority(&ca.place.folder, &ca.cluster_id);
+                tell(options, None, made)
+            }
+            Self::Replica(replica) => {
+                let (role, names) = (PeerRole::Replica, replica.name);
+                let (term, place) = (replica.term, replica.place);
+                make(options, &replica.file, (&role, &names), (&term, place))
+            }
+            Self::Worker(named) => {
+                let role = PeerRole::Worker(named.name.clone());
+                make(
+                    options,
+                    &named.name,
+                    (&role, &[]),
+                    (&named.term, named.place),
+                )
+            }
+            Self::Client(named) => {
+                let role = PeerRole::User(named.name.clone());
+                make(
+                    options,
+                    &named.name,
+                    (&role, &[]),
+                    (&named.term, named.place),
+                )
+            }
+        }
+    }
+}
+
+fn make(
+    options: &Options,
+    file: &str,
+    (role, names): (&PeerRole, &[String]),
+    (term, place): (&Term, Place),
+) -> Result<Exit, Failure> {
+    let made = issue::certificate(&place.folder, file, role, names, term.days);
+    tell(options, Some(place), made)
+}
+
+/// Says what was made, and how settings name it.
+fn tell(
+    options: &Options,
+    authority: Option<Place>,
+    made: Result<Issued, IssueError>,
+) -> Result<Exit, Failure> {
+    let made = made.map_err(|error| Failure::new(error.to_string()))?;
+    let screen = options.screen();
+    let (certificate, key) = (made.certificate.display(), made.key.display());
+    screen.data(&match screen.format {
+        Format::Table | Format::Wide => format!("certificate {certificate}, key {key}\n"),
+        Format::Name => format!("{certificate}\n"),
+        format => {
+            let settings = TlsSettings {
+                ca: authority.map(|place| place.folder.join(issue::CA_CERTIFICATE)),
+                certificate: Some(made.certificate.clone()),
+                key: Some(made.key.clone()),
+            };
+            render_document(format, &json!({"tls": settings}))?
+        }
+    })?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,161 @@
+//! `muster user`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use muster_client::Token;
+use muster_core::access::Role;
+use muster_core::ids::Revision;
+use serde_json::json;
+
+use crate::connection::{Freshness, Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, note, render_document, render_rows};
+use crate::view::UserView;
+
+/// What to do with users.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Give somebody a role, and print a token once
+    #[command(
+        after_help = "The first admin of a cluster is added with the certificate of a replica: \
+MUSTER_CERT=replica-1.pem MUSTER_KEY=replica-1.key muster user add grace --role admin"
+    )]
+    Add(Add),
+    /// Show users with their roles
+    List(List),
+    /// Take somebody's role away; what runs goes on
+    Remove(Named),
+    /// Print another token for somebody; the one before counts no more
+    Rotate(Named),
+}
+
+/// A role as the command line has it.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RoleName {
+    /// Sees jobs and their output
+    Viewer,
+    /// Submits jobs, acts on its own and on those of its queues
+    User,
+    /// Acts on everybody's jobs, takes hosts and GPUs in and out
+    Operator,
+    /// Decides on queues, topology, rules, replicas, users and backups
+    Admin,
+}
+
+/// `muster user add`
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    /// Letters, digits and -._@
+    name: String,
+    /// What the user may do
+    #[arg(long, value_enum)]
+    role: RoleName,
+    /// A queue that the role counts for, with those in it; repeatable; for viewers and users
+    #[arg(long, value_name = "QUEUE")]
+    queue: Vec<String>,
+}
+
+/// `muster user list`
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+/// `muster user remove`, `muster user rotate`
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// Whom
+    name: String,
+}
+
+impl From<RoleName> for Role {
+    fn from(name: RoleName) -> Self {
+        match name {
+            RoleName::Viewer => Self::Viewer,
+            RoleName::User => Self::User,
+            RoleName::Operator => Self::Operator,
+            RoleName::Admin => Self::Admin,
+        }
+    }
+}
+
+impl Verb {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::Add(add) => add.run(options).await,
+            Self::List(list) => list.run(options).await,
+            Self::Remove(named) => named.remove(options).await,
+            Self::Rotate(named) => named.rotate(options).await,
+        }
+    }
+}
+
+impl Add {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let role = self.role.into();
+        let author = current_user();
+        let added = client.add_user(&author, &self.name, role, self.queue);
+        let (token, revision) = added.await?;
+        print_token(options, &self.name, &token, revision)
+    }
+}
+
+impl List {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let consistency = self.freshness.consistency();
+        let answer = client.list_users(consistency).await?;
+        let users: Vec<UserView> = answer.users.into_iter().map(UserView::from).collect();
+        let screen = options.screen();
+        screen.data(&render_rows(&screen, answer.revision, &users)?)?;
+        Ok(Exit::Ok)
+    }
+}
+
+impl Named {
+    async fn remove(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let revision = client.remove_user(&current_user(), &self.name).await?;
+        let screen = options.screen();
+        screen.data(&match screen.format {
+            Format::Table | Format::Wide => format!("user {} removed\n", self.name),
+            Format::Name => format!("{}\n", self.name),
+            format => render_document(format, &json!({"name": self.name, "revision": revision}))?,
+        })?;
+        Ok(Exit::Ok)
+    }
+
+    async fn rotate(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let author = current_user();
+        let rotated = client.rotate_user_token(&author, &self.name);
+        let (token, revision) = rotated.await?;
+        print_token(options, &self.name, &token, revision)
+    }
+}
+
+/// The token alone goes to stdout, so that it can be put where it belongs without being read.
+fn print_token(
+    options: &Options,
+    name: &str,
+    token: &Token,
+    revision: Revision,
+) -> Result<Exit, Failure> {
+    let screen = options.screen();
+    screen.data(&match screen.format {
+        Format::Table | Format::Wide | Format::Name => format!("{}\n", token.text()),
+        format => {
+            let made = json!({"name": name, "token": token.text(), "revision": revision});
+            render_document(format, &made)?
+        }
+    })?;
+    if !screen.quiet {
+        note(&format!(
+            "this is the only time that {name}'s token is shown; it goes into MUSTER_TOKEN, or a file that MUSTER_TOKEN_FILE names"
+        ));
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,60 @@
+//! I32: users are within their limits, and nothing but hashes of their tokens is kept.
+
+use crate::audit::{Report, Rule};
+use crate::limits;
+use crate::state::State;
+
+/// Roles that count for the whole cluster.
+const OF_THE_CLUSTER: [&str; 2] = ["operator", "admin"];
+
+pub(super) fn check(state: &State, report: &mut Report) {
+    report.require(
+        state.users.len() <= limits::USERS_MAX,
+        Rule::Users,
+        &"users",
+        || format!("there are {}, over USERS_MAX", state.users.len()),
+    );
+    for (name, user) in &state.users {
+        let subject = format!("user {name}");
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-._@".contains(letter);
+        let is_name =
+            (1..=limits::NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain);
+        report.require(is_name, Rule::Users, &subject, || {
+            "its name is none".to_owned()
+        });
+        let is_wide = OF_THE_CLUSTER.contains(&user.role.name());
+        report.require(
+            !is_wide || user.queues.is_empty(),
+            Rule::Users,
+            &subject,
+            || format!("role {} is bound to queues", user.role),
+        );
+        report.require(
+            user.queues.len() <= limits::QUEUES_PER_USER_MAX,
+            Rule::Users,
+            &subject,
+            || {
+                format!(
+                    "is bound to {} queues, over QUEUES_PER_USER_MAX",
+                    user.queues.len()
+                )
+            },
+        );
+    }
+    check_tokens(state, report);
+}
+
+/// One token proves one user: what is hashed holds the name.
+fn check_tokens(state: &State, report: &mut Report) {
+    let mut hashes: Vec<[u8; 32]> = state
+        .users
+        .values()
+        .filter_map(|user| Some(user.token?.0))
+        .collect();
+    let count = hashes.len();
+    hashes.sort_unstable();
+    hashes.dedup();
+    report.require(hashes.len() == count, Rule::Users, &"tokens", || {
+        "two users have the same one".to_owned()
+    });
+}

@@ -1,0 +1,62 @@
+//! The part of the language that concerns users.
+
+use std::fmt::Write as _;
+
+use muster_core::access::{Role, TokenHash, User};
+use muster_core::command::{AccessCommand, Command};
+
+use crate::runner::{Args, Result, Runner};
+
+impl Runner {
+    /// `add_user NAME ROLE [queues=A,B] [token=BYTE]`, `remove_user NAME`, `rotate_token NAME BYTE`; all with `[by=AUTHOR]`.
+    pub(crate) fn access(&mut self, word: &str, args: &mut Args<'_>) -> Result<Command> {
+        let request = self.request(args)?;
+        let author = args.key_or("by", "root".to_owned())?;
+        let name: String = args.positional()?;
+        let hash = |byte: u8| TokenHash([byte; 32]);
+        Ok(Command::Access(match word {
+            "remove_user" => AccessCommand::RemoveUser {
+                request,
+                author,
+                name,
+            },
+            "rotate_token" => AccessCommand::RotateToken {
+                request,
+                author,
+                name,
+                token: hash(args.positional()?),
+            },
+            _ => {
+                let role: String = args.positional()?;
+                let queues = args.key_or("queues", String::new())?;
+                let queues = queues.split(',').filter(|queue| !queue.is_empty());
+                AccessCommand::AddUser {
+                    request,
+                    author,
+                    name,
+                    user: User {
+                        role: Role::named(&role).ok_or("no such role")?,
+                        queues: queues.map(str::to_owned).collect(),
+                        token: args.key("token")?.map(hash),
+                    },
+                }
+            }
+        }))
+    }
+
+    /// All users.
+    pub(crate) fn users(&self) -> String {
+        let mut text = String::new();
+        for (name, user) in &self.cluster.state.users {
+            let queues: Vec<&str> = user.queues.iter().map(String::as_str).collect();
+            let token = user.token.map_or(0, |token| token.0[0]);
+            let _ = writeln!(
+                text,
+                "{name}: {} [{}] token {token}",
+                user.role,
+                queues.join(",")
+            );
+        }
+        text
+    }
+}

@@ -1,0 +1,49 @@
+//! Drawn commands about users.
+
+use muster_core::access::{Role, TokenHash, User};
+use muster_core::command::AccessCommand;
+use proptest::collection::btree_set;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::strategies::{request, text};
+
+pub(crate) fn command() -> impl Strategy<Value = AccessCommand> {
+    let add = (request(), text(), text(), user());
+    prop_oneof![
+        add.prop_map(|(request, author, name, user)| AccessCommand::AddUser {
+            request,
+            author,
+            name,
+            user,
+        }),
+        (request(), text(), text()).prop_map(|(request, author, name)| {
+            AccessCommand::RemoveUser {
+                request,
+                author,
+                name,
+            }
+        }),
+        (request(), text(), text(), token()).prop_map(|(request, author, name, token)| {
+            AccessCommand::RotateToken {
+                request,
+                author,
+                name,
+                token,
+            }
+        }),
+    ]
+}
+
+fn user() -> impl Strategy<Value = User> {
+    let role = proptest::sample::select(Role::ALL.to_vec());
+    (role, btree_set(text(), 0..3), option::of(token())).prop_map(|(role, queues, token)| User {
+        role,
+        queues,
+        token,
+    })
+}
+
+fn token() -> impl Strategy<Value = TokenHash> {
+    any::<[u8; 32]>().prop_map(TokenHash)
+}

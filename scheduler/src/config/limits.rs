@@ -1,0 +1,90 @@
+//! Bounds of the gRPC face.
+
+use muster_settings::BrokenRule;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::require;
+
+/// Bounds of the gRPC face; an error that refuses something names the bound and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Bytes of one received message. Above `SPEC_BYTES_MAX`, so that a specification that is too big
+    /// is refused with its own limit's name.
+    pub message_bytes_max: usize,
+    /// HTTP/2 streams of one connection.
+    pub streams_per_connection_max: u32,
+    /// Unary requests in work at a time, over all connections.
+    pub requests_in_flight_max: usize,
+    /// Watches at a time.
+    pub watches_max: usize,
+    /// Revisions waiting for one slow watcher before it is dropped.
+    pub watch_buffer_revisions: usize,
+    /// Worker streams at a time.
+    pub worker_streams_max: usize,
+    /// Rows of one page of a list.
+    #[schemars(extend("x-reload" = true))]
+    pub page_rows_max: u32,
+    /// Calls that a user may make in a second at one replica, for long; 0: as many as they like. Counts where users prove who they
+    /// are.
+    #[schemars(extend("x-reload" = true))]
+    pub calls_per_second_per_user: u32,
+    /// Calls that a user may make at once after a pause.
+    #[schemars(extend("x-reload" = true))]
+    pub calls_at_once_per_user: u32,
+    /// Longest that a request without a deadline of its own waits, in milliseconds.
+    #[schemars(extend("x-reload" = true))]
+    pub request_ms_default: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: 16 << 20,
+            streams_per_connection_max: 4_096,
+            requests_in_flight_max: 16_384,
+            watches_max: 4_096,
+            watch_buffer_revisions: 1_024,
+            worker_streams_max: 20_000,
+            page_rows_max: 1_000,
+            calls_per_second_per_user: 2_000,
+            calls_at_once_per_user: 4_000,
+            request_ms_default: 10_000,
+        }
+    }
+}
+
+impl Limits {
+    pub(super) fn validate(&self) -> Result<(), BrokenRule> {
+        let sizes = [
+            ("limits.message_bytes_max", self.message_bytes_max),
+            ("limits.requests_in_flight_max", self.requests_in_flight_max),
+            ("limits.watches_max", self.watches_max),
+            ("limits.watch_buffer_revisions", self.watch_buffer_revisions),
+            ("limits.worker_streams_max", self.worker_streams_max),
+        ];
+        for (field, value) in sizes {
+            require(value > 0, field, || "must not be 0".to_owned())?;
+        }
+        let spec_bytes_max = muster_core::limits::SPEC_BYTES_MAX;
+        require(
+            self.message_bytes_max > spec_bytes_max,
+            "limits.message_bytes_max",
+            || format!("must exceed {spec_bytes_max} (SPEC_BYTES_MAX)"),
+        )?;
+        require(
+            self.streams_per_connection_max > 0,
+            "limits.streams_per_connection_max",
+            || "must not be 0".to_owned(),
+        )?;
+        require(self.page_rows_max > 0, "limits.page_rows_max", || {
+            "must not be 0".to_owned()
+        })?;
+        require(
+            self.request_ms_default > 0,
+            "limits.request_ms_default",
+            || "must not be 0".to_owned(),
+        )
+    }
+}

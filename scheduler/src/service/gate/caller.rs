@@ -1,0 +1,203 @@
+//! Who calls, and what that means for jobs.
+
+use std::fmt;
+
+use muster_core::access::{Role, User};
+use muster_core::ids::JobId;
+use muster_core::spec::DEFAULT_QUEUE;
+use muster_core::state::{Job, State};
+use muster_proto::status;
+use muster_proto::v1;
+use muster_proto::v1::write::Kind;
+use tonic::{Code, Request, Status};
+
+use crate::service::jobs::find;
+
+/// Who calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// Nobody has to say: whoever calls is who they say, and may do everything.
+    Open,
+    /// Another replica, or whoever has the certificate of one.
+    Replica,
+    /// The worker of the host of this name.
+    Worker(String),
+    /// The user of this name.
+    User(String),
+    /// Somebody who did not prove to be anybody.
+    Nobody,
+}
+
+/// Who sent a request. One that came by no gate is nobody's.
+pub(crate) fn caller_of<T>(request: &Request<T>) -> Caller {
+    let caller = request.extensions().get::<Caller>();
+    caller.cloned().unwrap_or(Caller::Nobody)
+}
+
+impl Caller {
+    /// The user's role; none for others, and for users who were removed meanwhile.
+    pub(crate) fn role(&self, state: &State) -> Option<Role> {
+        self.user(state).map(|(_, user)| user.role)
+    }
+
+    fn user<'a>(&'a self, state: &'a State) -> Option<(&'a str, &'a User)> {
+        match self {
+            Self::User(name) => Some((name, state.users.get(name.as_str())?)),
+            _ => None,
+        }
+    }
+
+    /// Whether everything is theirs to see and to decide.
+    const fn is_trusted(&self) -> bool {
+        matches!(self, Self::Open | Self::Replica)
+    }
+
+    /// Whether they see a job.
+    pub(crate) fn sees(&self, state: &State, job: &Job) -> bool {
+        let sees = |(name, user): (&str, &User)| user.sees(name, &job.spec.user, &job.spec.queue);
+        self.is_trusted() || self.user(state).is_some_and(sees)
+    }
+
+    /// Refuses to show a job that they do not see.
+    pub(crate) fn require_sight(&self, state: &State, job: &Job) -> Result<(), Status> {
+        if self.sees(state, job) {
+            return Ok(());
+        }
+        Err(not_theirs(&format!(
+            "job {} is another user's, of queue `{}`, which your role does not count for",
+            job.id, job.spec.queue
+        )))
+    }
+
+    /// Whether they decide what only admins decide beside the table: `None` where settings decide, because nobody has to prove
+    /// who they are.
+    pub(crate) fn is_admin(&self, state: &State) -> Option<bool> {
+        match self {
+            Self::Open => None,
+            Self::Replica => Some(true),
+            _ => Some(self.role(state) == Some(Role::Admin)),
+        }
+    }
+
+    /// The name that counts, instead of the one that a request says.
+    pub(crate) fn author(&self, said: String) -> String {
+        match self {
+            Self::User(name) => name.clone(),
+            _ => said,
+        }
+    }
+
+    /// Puts the caller's name where a write says whose it is: nobody acts in another's name.
+    pub(crate) fn sign(&self, write: &mut Kind) {
+        let Self::User(name) = self else { return };
+        for said in authors(write) {
+            said.clone_from(name);
+        }
+    }
+
+    /// Whether they may write this: the queues that they may submit to, the jobs that they may act on.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED `NOT_YOURS`; NOT_FOUND for a job that does not exist.
+    pub(crate) fn check(&self, state: &State, write: &Kind) -> Result<(), Status> {
+        let Self::User(_) = self else { return Ok(()) };
+        let Some((name, user)) = self.user(state) else {
+            return Err(not_theirs("you were removed meanwhile"));
+        };
+        if let Some(queue) = queues(write)
+            .into_iter()
+            .find(|queue| !user.submits_to(queue))
+        {
+            let bound: Vec<&str> = user.queues.iter().map(String::as_str).collect();
+            return Err(not_theirs(&format!(
+                "you submit to {}, not to queue `{queue}`",
+                bound.join(", ")
+            )));
+        }
+        let Some(id) = job_acted_on(write) else {
+            return Ok(());
+        };
+        let job = find(state, id)?;
+        if user.acts_on(name, &job.spec.user, &job.spec.queue) {
+            return Ok(());
+        }
+        Err(not_theirs(&format!(
+            "job {id} is of user `{}` and of queue `{}`: its user may, users of the queue, and operators",
+            job.spec.user, job.spec.queue
+        )))
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open => formatter.write_str("anybody"),
+            Self::Replica => formatter.write_str("a replica"),
+            Self::Worker(name) => write!(formatter, "worker `{name}`"),
+            Self::User(name) => write!(formatter, "user `{name}`"),
+            Self::Nobody => formatter.write_str("nobody"),
+        }
+    }
+}
+
+fn not_theirs(message: &str) -> Status {
+    status::error(Code::PermissionDenied, "NOT_YOURS", message, &[])
+}
+
+/// Where a write says whose it is.
+fn authors(write: &mut Kind) -> Vec<&mut String> {
+    match write {
+        Kind::SubmitJob(asked) => asked.spec.iter_mut().map(|spec| &mut spec.user).collect(),
+        Kind::SubmitPipeline(asked) => {
+            let jobs = asked
+                .spec
+                .iter_mut()
+                .flat_map(|pipeline| &mut pipeline.jobs);
+            let specs = jobs.filter_map(|job| job.spec.as_mut());
+            specs.map(|spec| &mut spec.user).collect()
+        }
+        Kind::CancelJob(asked) => vec![&mut asked.author],
+        Kind::SuspendJob(asked) => vec![&mut asked.author],
+        Kind::ResumeJob(asked) => vec![&mut asked.author],
+        Kind::Block(asked) => vec![&mut asked.author],
+        Kind::Unblock(asked) => vec![&mut asked.author],
+        Kind::ConfigureQueues(asked) => vec![&mut asked.author],
+        Kind::SetTopology(asked) => vec![&mut asked.author],
+        Kind::SetHealthRules(asked) => vec![&mut asked.author],
+        Kind::ResetBreaker(asked) => vec![&mut asked.author],
+        Kind::AddUser(asked) => vec![&mut asked.author],
+        Kind::RemoveUser(asked) => vec![&mut asked.author],
+        Kind::RotateUserToken(asked) => vec![&mut asked.author],
+        Kind::SetQueue(_)
+        | Kind::TransferLeader(_)
+        | Kind::ChangeReplicas(_)
+        | Kind::InjectFault(_) => Vec::new(),
+    }
+}
+
+/// Queues that a write submits to.
+fn queues(write: &Kind) -> Vec<&str> {
+    let specs: Vec<&v1::JobSpec> = match write {
+        Kind::SubmitJob(asked) => asked.spec.iter().collect(),
+        Kind::SubmitPipeline(asked) => {
+            let jobs = asked.spec.iter().flat_map(|pipeline| &pipeline.jobs);
+            jobs.filter_map(|job| job.spec.as_ref()).collect()
+        }
+        _ => Vec::new(),
+    };
+    let queue = |spec: &&'_ v1::JobSpec| spec.queue.is_none();
+    let defaults = specs.iter().any(queue).then_some(DEFAULT_QUEUE);
+    let named = specs.iter().filter_map(|spec| spec.queue.as_deref());
+    named.chain(defaults).collect()
+}
+
+/// The job that a write acts on.
+fn job_acted_on(write: &Kind) -> Option<JobId> {
+    let id = match write {
+        Kind::CancelJob(asked) => asked.job_id,
+        Kind::SuspendJob(asked) => asked.job_id,
+        Kind::ResumeJob(asked) => asked.job_id,
+        _ => return None,
+    };
+    Some(JobId(id))
+}

@@ -1,0 +1,162 @@
+//! How a caller proves who it is: by a certificate, or by a token.
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use muster_core::access::TokenHash;
+use muster_core::state::State;
+use muster_proto::status;
+use muster_tls::{PeerRole, SecuredPeer, Token};
+use tonic::{Code, Status};
+
+use crate::service::gate::caller::Caller;
+
+/// How the header's value begins.
+const SCHEME: &str = "Bearer ";
+
+/// Who calls. A token counts before a user's certificate: whoever sends one means to be that user.
+///
+/// # Errors
+/// UNAUTHENTICATED: `NO_CREDENTIAL`, `BAD_TOKEN`, `UNKNOWN_USER`.
+pub(super) fn caller(
+    state: &State,
+    peer: &SecuredPeer,
+    headers: &HeaderMap,
+) -> Result<Caller, Status> {
+    if let Some(value) = headers.get(AUTHORIZATION) {
+        let text = value
+            .to_str()
+            .ok()
+            .and_then(|text| text.strip_prefix(SCHEME));
+        return by_token(state, &Token::new(text.unwrap_or_default()));
+    }
+    match &peer.role {
+        Some(PeerRole::Replica) => Ok(Caller::Replica),
+        Some(PeerRole::Worker(name)) => Ok(Caller::Worker(name.clone())),
+        Some(PeerRole::User(name)) if state.users.contains_key(name.as_str()) => {
+            Ok(Caller::User(name.clone()))
+        }
+        Some(PeerRole::User(name)) => Err(refused(
+            "UNKNOWN_USER",
+            &format!(
+                "the certificate speaks for user `{name}`, who has no role here: an admin adds one by `muster user add {name}`"
+            ),
+        )),
+        None => Err(refused(
+            "NO_CREDENTIAL",
+            "who are you? Send a token (MUSTER_TOKEN, or `token` of the context), or show a certificate (MUSTER_CERT and MUSTER_KEY)",
+        )),
+    }
+}
+
+/// Whether the name is unknown or the secret wrong is nobody's business.
+fn by_token(state: &State, token: &Token) -> Result<Caller, Status> {
+    let given = TokenHash(token.hash());
+    let name = token.name().filter(|name| {
+        let user = state.users.get(*name);
+        let kept = user.and_then(|user| user.token);
+        kept.is_some_and(|kept| kept.matches(&given))
+    });
+    name.map(|name| Caller::User(name.to_owned())).ok_or_else(|| {
+        refused("BAD_TOKEN", "the token is none of a user here (any more): an admin gives another one by `muster user rotate`")
+    })
+}
+
+fn refused(reason: &str, message: &str) -> Status {
+    status::error(Code::Unauthenticated, reason, message, &[])
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use std::sync::Arc;
+
+    use muster_core::access::{Role, User};
+    use muster_proto::status::ErrorReport;
+
+    use super::*;
+
+    fn state(token: &Token) -> State {
+        let mut state = State::default();
+        let user = User {
+            role: Role::User,
+            queues: [].into(),
+            token: Some(TokenHash(token.hash())),
+        };
+        state.users.insert(Arc::from("ada"), Arc::new(user));
+        state
+    }
+
+    fn peer(role: Option<PeerRole>) -> SecuredPeer {
+        SecuredPeer {
+            address: None,
+            role,
+        }
+    }
+
+    fn bearer(text: &str) -> HeaderMap {
+        [(AUTHORIZATION, text.parse().unwrap())]
+            .into_iter()
+            .collect()
+    }
+
+    #[test]
+    fn certificates_and_tokens_prove_who_calls() {
+        let token = Token::random("ada");
+        let state = state(&token);
+        let none = HeaderMap::new();
+        let by = |role| caller(&state, &peer(role), &none).ok();
+        assert_eq!(by(Some(PeerRole::Replica)), Some(Caller::Replica));
+        let worker = "gpu-1".to_owned();
+        assert_eq!(
+            by(Some(PeerRole::Worker(worker.clone()))),
+            Some(Caller::Worker(worker))
+        );
+        let ada = Caller::User("ada".to_owned());
+        assert_eq!(
+            by(Some(PeerRole::User("ada".to_owned()))),
+            Some(ada.clone())
+        );
+        let sent = bearer(&format!("Bearer {}", token.text()));
+        assert_eq!(caller(&state, &peer(None), &sent).ok(), Some(ada.clone()));
+        // Who sends a token is that user and no more.
+        assert_eq!(
+            caller(&state, &peer(Some(PeerRole::Replica)), &sent).ok(),
+            Some(ada)
+        );
+    }
+
+    #[test]
+    fn nothing_else_does() {
+        let token = Token::random("ada");
+        let state = state(&token);
+        let reason = |role, headers: &HeaderMap| {
+            let refused = caller(&state, &peer(role), headers).unwrap_err();
+            assert_eq!(refused.code(), Code::Unauthenticated);
+            ErrorReport::of(&refused).reason
+        };
+        assert_eq!(reason(None, &HeaderMap::new()), "NO_CREDENTIAL");
+        assert_eq!(
+            reason(Some(PeerRole::User("eve".to_owned())), &HeaderMap::new()),
+            "UNKNOWN_USER"
+        );
+        let others = [
+            Token::random("ada").text().to_owned(),
+            Token::random("eve").text().to_owned(),
+            token.text().to_uppercase(),
+            String::new(),
+        ];
+        for text in others {
+            assert_eq!(
+                reason(None, &bearer(&format!("Bearer {text}"))),
+                "BAD_TOKEN"
+            );
+        }
+        assert_eq!(
+            reason(
+                Some(PeerRole::Replica),
+                &bearer(&format!("Basic {}", token.text()))
+            ),
+            "BAD_TOKEN"
+        );
+    }
+}

@@ -1,0 +1,269 @@
+//! A cluster with certificates: replicas and a worker on loopback that speak with nobody who does not prove who it is.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use muster_client::{Client, ClientConfig, TlsSettings, Token};
+use muster_proto::v1;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::binary::muster_binary;
+use crate::command::{Run, muster};
+use crate::eventually::eventually;
+use crate::processes::{kill, processes_naming};
+
+/// The one worker.
+pub const SECURED_WORKER: &str = "gpu-1";
+
+/// Three replicas and a worker with certificates by an authority of their own. Dropping it ends everything.
+#[derive(Debug)]
+pub struct SecuredCluster {
+    /// gRPC addresses of its replicas.
+    pub addresses: Vec<String>,
+    folder: TempDir,
+    members: Vec<Child>,
+}
+
+impl SecuredCluster {
+    /// Starts one and waits until it can be used, and its worker is known.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub async fn start() -> Self {
+        Self::start_with(&json!({})).await
+    }
+
+    /// As [`SecuredCluster::start`], with bounds of the replicas beside the defaults.
+    ///
+    /// # Panics
+    /// As [`SecuredCluster::start`].
+    pub async fn start_with(limits: &Value) -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("muster-test-")
+            .tempdir()
+            .unwrap();
+        let listeners: Vec<TcpListener> = (0..3)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let addresses = listeners
+            .iter()
+            .map(|it| it.local_addr().unwrap().to_string())
+            .collect();
+        let mut cluster = Self {
+            addresses,
+            folder,
+            members: Vec::new(),
+        };
+        cluster.cert(&["ca"]).await;
+        for replica in 1..=3 {
+            cluster
+                .cert(&[
+                    "replica",
+                    &format!("replica-{replica}"),
+                    "--name",
+                    "127.0.0.1",
+                ])
+                .await;
+        }
+        cluster.cert(&["worker", SECURED_WORKER]).await;
+        drop(listeners);
+        for replica in 1..=3 {
+            cluster.start_replica(replica, limits);
+        }
+        cluster.start_worker();
+        let admin = cluster.client_of(Some("replica-1"), None).await;
+        eventually("the worker is known", async || {
+            let all = v1::ListHostsRequest::default();
+            let hosts = admin.list_hosts(all).await.ok()?.1;
+            hosts
+                .iter()
+                .find(|host| host.name == SECURED_WORKER)
+                .map(drop)
+        })
+        .await;
+        cluster
+    }
+
+    /// Makes a certificate.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub async fn cert(&self, words: &[&str]) {
+        let folder = self.folder.path().to_str().unwrap();
+        let words = [&["cert"], words, &["--folder", folder]].concat();
+        drop(Run::of(muster(&words), "").await.ok());
+    }
+
+    /// A file of the cluster's folder, by its name.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What certificates a process uses that has those of this name; without one it only trusts the authority.
+    #[must_use]
+    pub fn tls(&self, name: Option<&str>) -> TlsSettings {
+        TlsSettings {
+            ca: Some(self.file("ca.pem")),
+            certificate: name.map(|name| self.file(&format!("{name}.pem"))),
+            key: name.map(|name| self.file(&format!("{name}.key"))),
+        }
+    }
+
+    /// A client with a certificate, or a token, or neither.
+    ///
+    /// # Panics
+    /// If the certificates cannot be read.
+    pub async fn client_of(&self, certificate: Option<&str>, token: Option<Token>) -> Client {
+        let config = ClientConfig {
+            tls: self.tls(certificate),
+            token,
+            discover: false,
+            ..ClientConfig::new(self.addresses.clone())
+        };
+        Client::connect(config).await.unwrap()
+    }
+
+    /// The command line as the holder of a token, or of a replica's certificate without one.
+    pub async fn muster(&self, token: Option<&Token>, words: &[&str]) -> Run {
+        let mut command = muster(words);
+        command.env("MUSTER_ADDR", self.addresses.join(","));
+        command.env("MUSTER_CACERT", self.file("ca.pem"));
+        match token {
+            Some(token) => command.env("MUSTER_TOKEN", token.text()),
+            None => command
+                .env("MUSTER_CERT", self.file("replica-1.pem"))
+                .env("MUSTER_KEY", self.file("replica-1.key")),
+        };
+        Run::of(command, "").await
+    }
+
+    /// Adds a user by the command line, with the certificate of a replica; gives the token.
+    ///
+    /// # Panics
+    /// If the cluster does not.
+    pub async fn add_user(&self, words: &[&str]) -> Token {
+        let words = [&["user", "add"], words, &["--quiet"]].concat();
+        Token::new(&self.muster(None, &words).await.ok())
+    }
+
+    /// What every process of the cluster wrote into its log and its data, as bytes.
+    ///
+    /// # Panics
+    /// If a file cannot be read.
+    #[must_use]
+    pub fn written(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files = Vec::new();
+        collect(self.folder.path(), &mut files);
+        files
+    }
+
+    /// Kills the replica that was started first.
+    ///
+    /// # Panics
+    /// If it cannot be waited for.
+    pub fn kill_first_replica(&mut self) {
+        let mut first = self.members.remove(0);
+        first.kill().unwrap();
+        first.wait().unwrap();
+    }
+
+    /// Whether all that was started runs.
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    pub fn all_run(&mut self) -> bool {
+        let mut members = self.members.iter_mut();
+        members.all(|member| member.try_wait().unwrap().is_none())
+    }
+
+    fn start_replica(&mut self, replica: usize, limits: &Value) {
+        let peers: serde_json::Map<String, Value> = { self.addresses.iter() }
+            .zip(1..)
+            .map(|(address, id)| (id.to_string(), json!(address)))
+            .collect();
+        let name = format!("replica-{replica}");
+        let settings = json!({
+            "replica_id": replica,
+            "listen": self.addresses[replica - 1],
+            "peers": peers,
+            "metrics_listen": null,
+            "limits": limits,
+            "data_dir": self.file(&format!("{name}-data")),
+            "raft": {"heartbeat_ms": 100, "election_ms_min": 500, "election_ms_max": 1_000},
+            "tls": self.tls(Some(&name)),
+        });
+        self.start_member("scheduler", &name, &settings);
+    }
+
+    fn start_worker(&mut self) {
+        let settings = json!({
+            "name": SECURED_WORKER,
+            "address": "127.0.0.1",
+            "schedulers": self.addresses,
+            "data_dir": self.file("worker-data"),
+            "gpus": {"simulated": {"count": 2, "model": "H100", "memory_mib": 81_920, "timeline": null}},
+            "health": {"host_root": "off", "kernel_log": "off"},
+            "tls": self.tls(Some(SECURED_WORKER)),
+        });
+        self.start_member("worker", SECURED_WORKER, &settings);
+    }
+
+    fn start_member(&mut self, role: &str, name: &str, settings: &Value) {
+        let config = self.file(&format!("{name}.json"));
+        fs::write(&config, settings.to_string()).unwrap();
+        let log = File::create(self.file(&format!("{name}.log"))).unwrap();
+        let member = Command::new(muster_binary())
+            .args([role, "--config"])
+            .arg(config)
+            .env("MUSTER_LOG", "debug,h2=info")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn();
+        self.members.push(member.unwrap());
+    }
+}
+
+impl Drop for SecuredCluster {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            // One that has gone is what we want.
+            drop(member.kill());
+            drop(member.wait());
+        }
+        let folder = self.folder.path().to_str().unwrap_or_default();
+        processes_naming(folder).into_iter().for_each(kill);
+        if std::thread::panicking() {
+            for (path, text) in self.written() {
+                if path.extension().is_some_and(|extension| extension == "log") {
+                    let text = String::from_utf8_lossy(&text);
+                    let lines: Vec<&str> = text
+                        .lines()
+                        .filter(|line| !line.contains("DEBUG"))
+                        .collect();
+                    let tail = lines[lines.len().saturating_sub(15)..].join("\n");
+                    drop(std::io::Write::write_all(
+                        &mut std::io::stderr(),
+                        format!("-- {}\n{tail}\n", path.display()).as_bytes(),
+                    ));
+                }
+            }
+        }
+    }
+}
+
+fn collect(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if let Ok(bytes) = fs::read(&path) {
+            // Files of a database come and go.
+            files.push((path, bytes));
+        }
+    }
+}

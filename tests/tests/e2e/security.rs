@@ -1,0 +1,541 @@
+//! A cluster with certificates: what it takes to be let in, and what each role may do.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use muster_client::{Client, ClientConfig, ClientError, TlsSettings, Token};
+use muster_proto::status::ErrorReport;
+use muster_proto::{FILE_DESCRIPTOR_SET, v1};
+use muster_tests::{
+    FakeWorker, Run, SecuredCluster, eventually, muster, only_attempt, shell, submit,
+};
+use muster_tls::{Dialer, Tls};
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+use tokio::time::timeout;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request};
+use tonic_prost::ProstCodec;
+
+/// How long a call that is let through may take to say so.
+const CALL_MAX: Duration = Duration::from_secs(2);
+
+/// Who may call what at least: as `docs/security.md` says, written apart from the table in the code.
+const VIEWERS: &str = "GetJob ListJobs ExplainJob GetPipeline ListPipelines StreamLogs GetProgress GetStatus ListHosts ListGpus \
+    ListQueues GetTopology Watch GetHealth";
+const USERS: &str = "SubmitJob CancelJob SuspendJob ResumeJob SubmitPipeline JobService/Exec";
+const OPERATORS: &str = "ExportState Block Unblock ResetBreaker";
+const ADMINS: &str = "SetQueue ConfigureQueues SetTopology SetHealthRules TransferLeader ChangeReplicas TriggerSnapshot SaveSnapshot \
+    ReadAuditLog InjectFault AddUser RemoveUser RotateUserToken ListUsers";
+const WORKERS: &str = "Session WorkerService/Exec";
+const REPLICAS: &str =
+    "ForwardWrites ForwardLogs ForwardProgress ForwardExec ShadowBeats GetShadows Call Append";
+
+/// Every call that a replica serves, as a path.
+fn calls() -> BTreeSet<String> {
+    let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let mut paths = BTreeSet::new();
+    for file in &set.file {
+        for service in &file.service {
+            for method in &service.method {
+                paths.insert(format!(
+                    "/{}.{}/{}",
+                    file.package(),
+                    service.name(),
+                    method.name()
+                ));
+            }
+        }
+    }
+    paths
+}
+
+/// How strong a caller must be: 0 a viewer, up to 3 an admin; none: no user is.
+fn needed(path: &str) -> Option<usize> {
+    let is_in = |names: &str| {
+        names
+            .split_whitespace()
+            .any(|name| path.ends_with(&format!("/{name}")) || path.ends_with(&format!(".{name}")))
+    };
+    let classes = [VIEWERS, USERS, OPERATORS, ADMINS];
+    let found: Vec<usize> = (0..classes.len())
+        .filter(|class| is_in(classes[*class]))
+        .collect();
+    let others = usize::from(is_in(WORKERS)) + usize::from(is_in(REPLICAS));
+    assert_eq!(found.len() + others, 1, "{path} is in one class");
+    found.first().copied()
+}
+
+/// Calls with an empty message; what the answer's head says: code and reason.
+async fn call(channel: &Channel, path: &str, token: Option<&str>) -> (Code, String) {
+    let mut grpc = Grpc::new(channel.clone());
+    grpc.ready().await.unwrap();
+    let mut request = Request::new(());
+    if let Some(token) = token {
+        let value = format!("Bearer {token}").parse().unwrap();
+        request.metadata_mut().insert("authorization", value);
+    }
+    let path: PathAndQuery = path.parse().unwrap();
+    let codec: ProstCodec<(), ()> = ProstCodec::default();
+    match timeout(CALL_MAX, grpc.server_streaming(request, path, codec)).await {
+        Ok(Err(status)) => (status.code(), ErrorReport::of(&status).reason),
+        // Let through: it works, or waits for more.
+        Ok(Ok(_)) | Err(_) => (Code::Ok, String::new()),
+    }
+}
+
+async fn channel(address: &str, tls: &TlsSettings) -> Result<Channel, tonic::transport::Error> {
+    let dialer = Dialer::new(Tls::load(tls).unwrap());
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    dialer.connect(&endpoint.connect_timeout(CALL_MAX)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_call_takes_what_it_takes() {
+    let cluster = SecuredCluster::start().await;
+    let mut tokens = Vec::new();
+    for role in ["viewer", "user", "operator", "admin"] {
+        tokens.push(
+            cluster
+                .add_user(&[&format!("a-{role}"), "--role", role])
+                .await,
+        );
+    }
+    cluster.cert(&["client", "eve"]).await;
+    let removed = cluster.add_user(&["bob", "--role", "admin"]).await;
+    drop(cluster.muster(None, &["user", "remove", "bob"]).await.ok());
+    for address in &cluster.addresses {
+        let nobody = channel(address, &cluster.tls(None)).await.unwrap();
+        let worker = channel(address, &cluster.tls(Some("gpu-1"))).await.unwrap();
+        let stranger = channel(address, &cluster.tls(Some("eve"))).await.unwrap();
+        eventually("this replica knows of all users", async || {
+            let last = call(
+                &nobody,
+                "/muster.v1.AdminService/ListUsers",
+                Some(tokens[3].text()),
+            )
+            .await;
+            let gone = call(
+                &nobody,
+                "/muster.v1.AdminService/ListUsers",
+                Some(removed.text()),
+            )
+            .await;
+            (last.0 == Code::Ok && gone.0 == Code::Unauthenticated).then_some(())
+        })
+        .await;
+        for path in calls() {
+            let unproven = |reason: &str| (Code::Unauthenticated, reason.to_owned());
+            assert_eq!(
+                call(&nobody, &path, None).await,
+                unproven("NO_CREDENTIAL"),
+                "{path}"
+            );
+            let wrong = Token::random("a-admin");
+            for token in [wrong.text(), removed.text(), "", "muster:a-admin:", "x"] {
+                assert_eq!(
+                    call(&nobody, &path, Some(token)).await,
+                    unproven("BAD_TOKEN"),
+                    "{path}"
+                );
+            }
+            assert_eq!(
+                call(&stranger, &path, None).await,
+                unproven("UNKNOWN_USER"),
+                "{path}"
+            );
+            let too_weak = (Code::PermissionDenied, "ROLE_TOO_WEAK".to_owned());
+            for (at, token) in tokens.iter().enumerate() {
+                let is_enough = needed(&path).is_some_and(|least| at >= least);
+                if is_enough && path.ends_with("TransferLeader") {
+                    continue;
+                }
+                let answer = call(&nobody, &path, Some(token.text())).await;
+                assert_eq!(answer != too_weak, is_enough, "{path} as {at}: {answer:?}");
+                assert_ne!(answer.0, Code::Unauthenticated, "{path} as {at}");
+            }
+            let is_of_workers = path.contains("WorkerService") || path.ends_with("GetHealth");
+            let answer = call(&worker, &path, None).await;
+            assert_eq!(
+                answer != too_weak,
+                is_of_workers,
+                "{path} as a worker: {answer:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_no_certificate_of_the_authority_is_not_spoken_with() {
+    let cluster = SecuredCluster::start().await;
+    let other = tempfile::tempdir().unwrap();
+    let folder = other.path().to_str().unwrap();
+    for words in [
+        &["ca"][..],
+        &["replica", "replica-1", "--name", "127.0.0.1"],
+    ] {
+        let words = [&["cert"], words, &["--folder", folder]].concat();
+        drop(Run::of(muster(&words), "").await.ok());
+    }
+    let address = &cluster.addresses[0];
+    // A client of another authority does not speak with the replica, nor the replica with it.
+    let foreign = TlsSettings {
+        ca: Some(other.path().join("ca.pem")),
+        ..TlsSettings::default()
+    };
+    assert!(channel(address, &foreign).await.is_err());
+    let impostor = TlsSettings {
+        certificate: Some(other.path().join("replica-1.pem")),
+        key: Some(other.path().join("replica-1.key")),
+        ..cluster.tls(None)
+    };
+    if let Ok(channel) = channel(address, &impostor).await {
+        let path = "/muster.raft.v1.RaftService/Append".parse().unwrap();
+        let mut grpc = Grpc::new(channel);
+        let codec: ProstCodec<(), ()> = ProstCodec::default();
+        let refused = match grpc.ready().await {
+            Ok(()) => grpc
+                .server_streaming(Request::new(()), path, codec)
+                .await
+                .is_err(),
+            Err(_) => true,
+        };
+        assert!(refused, "a replica of another authority speaks raft");
+    }
+    // Nor does anybody come in without TLS.
+    let plain = Client::connect(ClientConfig {
+        discover: false,
+        deadline: Duration::from_secs(2),
+        ..ClientConfig::new([address.clone()])
+    });
+    assert!(
+        plain
+            .await
+            .unwrap()
+            .status(v1::Consistency::Stale)
+            .await
+            .is_err()
+    );
+    // A worker's certificate speaks for one host.
+    let worker = channel(address, &cluster.tls(Some("gpu-1"))).await.unwrap();
+    let mut leader = None;
+    for address in &cluster.addresses {
+        let worker = channel(address, &cluster.tls(Some("gpu-1"))).await.unwrap();
+        leader = FakeWorker::try_greet(worker, FakeWorker::registration("gpu-2", &[]))
+            .await
+            .or(leader);
+    }
+    drop(worker);
+    let message = leader.expect("one of them leads").rejected().message;
+    assert!(
+        message.contains("gpu-2") && message.contains("gpu-1"),
+        "{message}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_act_on_what_is_theirs_and_under_their_own_name() {
+    let mut cluster = SecuredCluster::start().await;
+    let admin = cluster.client_of(Some("replica-1"), None).await;
+    admin.set_queue("research", None).await.unwrap();
+    let ada = cluster.add_user(&["ada", "--role", "user"]).await;
+    let bob = cluster
+        .add_user(&["bob", "--role", "user", "--queue", "research"])
+        .await;
+    let ops = cluster.add_user(&["ops", "--role", "operator"]).await;
+    let as_ada = cluster.client_of(None, Some(ada.clone())).await;
+    let as_bob = cluster.client_of(None, Some(bob.clone())).await;
+    let as_ops = cluster.client_of(None, Some(ops.clone())).await;
+    // A specification cannot name another user.
+    let mut forged = shell("sleep 60");
+    forged.user = "root".to_owned();
+    let own = submit(&as_ada, forged).await;
+    let job = as_ada
+        .get_job(own, 1, v1::Consistency::Linearizable)
+        .await
+        .unwrap()
+        .job;
+    assert_eq!(job.spec.unwrap().user, "ada");
+    only_attempt(&as_ada, own).await;
+    let mut shared = shell("echo hello; sleep 60");
+    shared.queue = Some("research".to_owned());
+    let of_research = submit(&as_ada, shared.clone()).await;
+    // Bob sees and cancels what is of his queue, and nothing else of ada.
+    for refused in [
+        as_bob
+            .get_job(own, 1, v1::Consistency::Linearizable)
+            .await
+            .map(drop),
+        as_bob.cancel_job(own, "bob", "").await.map(drop),
+        as_bob.submit_job(shell("true")).await.map(drop),
+    ] {
+        assert_eq!(refused.unwrap_err().reason(), Some("NOT_YOURS"));
+    }
+    let listed = as_bob
+        .list_jobs(v1::ListJobsRequest::default(), 100)
+        .await
+        .unwrap()
+        .1;
+    assert_eq!(
+        listed.iter().map(|job| job.id).collect::<Vec<_>>(),
+        [of_research.get()]
+    );
+    as_bob
+        .cancel_job(of_research, "mallory", "done")
+        .await
+        .unwrap();
+    let weak = as_bob.set_queue("mine", None).await.unwrap_err();
+    assert_eq!(weak.reason(), Some("ROLE_TOO_WEAK"));
+    // Operators act on all; a rotated token counts no more, the new one does.
+    as_ops.cancel_job(own, "ops", "room").await.unwrap();
+    let rotated = Token::new(
+        &cluster
+            .muster(None, &["user", "rotate", "ada", "--quiet"])
+            .await
+            .ok(),
+    );
+    let late = eventually("the old token is refused everywhere", async || {
+        as_ada
+            .list_jobs(v1::ListJobsRequest::default(), 1)
+            .await
+            .err()
+    })
+    .await;
+    assert!(matches!(&late, ClientError::Refused { .. }) && late.reason() == Some("BAD_TOKEN"));
+    let as_ada = cluster.client_of(None, Some(rotated.clone())).await;
+    as_ada
+        .list_jobs(v1::ListJobsRequest::default(), 1)
+        .await
+        .unwrap();
+    // The audit log has the names that were proven, and what was refused of those.
+    let log = cluster
+        .muster(None, &["audit", "log", "-o", "jsonl"])
+        .await
+        .ok();
+    let has = |parts: &[&str]| {
+        log.lines()
+            .any(|line| parts.iter().all(|part| line.contains(part)))
+    };
+    assert!(
+        has(&["CancelJob", "\"bob\"", &format!("job {of_research}")]),
+        "{log}"
+    );
+    assert!(
+        has(&["SubmitJob", "\"ada\""]) && has(&["SetQueue", "bob", "ROLE_TOO_WEAK"]),
+        "{log}"
+    );
+    assert!(!has(&["mallory"]), "{log}");
+    // No token was written down, by nobody: neither in logs, at the level of debugging, nor in data.
+    cluster.kill_first_replica();
+    submit(&as_ada, shell("true")).await;
+    for (path, bytes) in cluster.written() {
+        for token in [&ada, &bob, &ops, &rotated] {
+            let secret = token.text().rsplit(':').next().unwrap().as_bytes();
+            let found = bytes.windows(secret.len()).any(|window| window == secret);
+            assert!(!found, "a token stands in {}", path.display());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_calls_too_fast_waits_and_nobody_else_does() {
+    let limits = serde_json::json!({"calls_per_second_per_user": 5, "calls_at_once_per_user": 10});
+    let cluster = SecuredCluster::start_with(&limits).await;
+    let ada = cluster.add_user(&["ada", "--role", "viewer"]).await;
+    let bob = cluster.add_user(&["bob", "--role", "viewer"]).await;
+    let nobody = channel(&cluster.addresses[0], &cluster.tls(None))
+        .await
+        .unwrap();
+    let status = "/muster.v1.ClusterService/GetStatus";
+    eventually("this replica knows of the last user", async || {
+        (call(&nobody, status, Some(bob.text())).await.0 == Code::Ok).then_some(())
+    })
+    .await;
+    let mut refused = 0;
+    for _ in 0..40 {
+        let (code, reason) = call(&nobody, status, Some(ada.text())).await;
+        if code != Code::Ok {
+            assert_eq!(
+                (code, &*reason),
+                (Code::ResourceExhausted, "TOO_MANY_CALLS")
+            );
+            refused += 1;
+        }
+    }
+    assert!((10..40).contains(&refused), "{refused} of 40 were refused");
+    // Others are not held up, nor are workers and replicas; the SDK waits as it is asked to.
+    assert_eq!(call(&nobody, status, Some(bob.text())).await.0, Code::Ok);
+    let patient = cluster.client_of(None, Some(ada)).await;
+    for _ in 0..20 {
+        patient.status(v1::Consistency::Stale).await.unwrap();
+    }
+    let admin = cluster.client_of(Some("replica-1"), None).await;
+    for _ in 0..40 {
+        admin.status(v1::Consistency::Stale).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_renewed_under_a_running_cluster() {
+    let mut cluster = SecuredCluster::start().await;
+    let admin = cluster.client_of(Some("replica-1"), None).await;
+    let before = std::fs::read(cluster.file("replica-1.pem")).unwrap();
+    for name in ["replica-1", "replica-2", "replica-3", "gpu-1", "ca"] {
+        for end in ["pem", "key"] {
+            std::fs::rename(
+                cluster.file(&format!("{name}.{end}")),
+                cluster.file(&format!("old-{name}.{end}")),
+            )
+            .unwrap();
+        }
+    }
+    // Another authority and certificates by it: whoever has the old ones is not spoken with any more.
+    cluster.cert(&["ca"]).await;
+    for replica in ["replica-1", "replica-2", "replica-3"] {
+        cluster
+            .cert(&["replica", replica, "--name", "127.0.0.1"])
+            .await;
+    }
+    cluster.cert(&["worker", "gpu-1"]).await;
+    assert_ne!(
+        std::fs::read(cluster.file("replica-1.pem")).unwrap(),
+        before
+    );
+    let old = TlsSettings {
+        ca: Some(cluster.file("old-ca.pem")),
+        ..TlsSettings::default()
+    };
+    for address in cluster.addresses.clone() {
+        eventually("new certificates are in use", async || {
+            let fresh = channel(&address, &cluster.tls(None)).await.ok();
+            fresh.filter(|_| true)
+        })
+        .await;
+        eventually("the old authority is not trusted", async || {
+            channel(&address, &old).await.is_err().then_some(())
+        })
+        .await;
+    }
+    // Connections from before go on, and new ones between all parties are made.
+    let renewed = cluster.client_of(Some("replica-2"), None).await;
+    let job = submit(&renewed, shell("true")).await;
+    let ended = renewed.wait_job(job).await.unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
+    drop(admin);
+    assert!(cluster.all_run());
+}
+
+#[tokio::test]
+async fn nothing_that_others_reach_starts_without_certificates() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let data = data.to_str().unwrap();
+    let refused = Run::of(
+        muster(&["scheduler", "--listen", "0.0.0.0:0", "--data-dir", data]),
+        "",
+    )
+    .await;
+    assert_eq!(refused.code, 64, "{refused:?}");
+    for part in [
+        "0.0.0.0:0 is not loopback",
+        "tls.ca",
+        "muster cert",
+        "--insecure",
+    ] {
+        assert!(refused.stderr.contains(part), "{part}: {refused:?}");
+    }
+    let far = [
+        "worker",
+        "--schedulers",
+        "10.9.9.9:7400",
+        "--data-dir",
+        data,
+    ];
+    let refused = Run::of(muster(&far), "").await;
+    assert_eq!(refused.code, 64, "{refused:?}");
+    assert!(
+        refused.stderr.contains("10.9.9.9:7400 is not loopback"),
+        "{refused:?}"
+    );
+    let half = ["scheduler", "--tls-ca", "ca.pem", "--data-dir", data];
+    let refused = Run::of(muster(&half), "").await;
+    assert!(refused.stderr.contains("tls.certificate"), "{refused:?}");
+    let missing = [
+        &half[..],
+        &["--tls-certificate", "no.pem", "--tls-key", "no.key"],
+    ]
+    .concat();
+    let refused = Run::of(muster(&missing), "").await;
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(
+        refused.stderr.contains("tls.ca: cannot read ca.pem"),
+        "{refused:?}"
+    );
+    // A token is sent to nobody who could be anybody.
+    let mut sent = muster(&["job", "list", "--address", "10.9.9.9:7400"]);
+    sent.env("MUSTER_TOKEN", Token::random("ada").text());
+    let refused = Run::of(sent, "").await;
+    assert!(refused.stderr.contains("MUSTER_CACERT"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn certificates_are_made_once_and_their_keys_are_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().to_str().unwrap();
+    let run = async |words: &[&str]| {
+        Run::of(muster(&[&["cert"], words, &["--folder", at]].concat()), "").await
+    };
+    let early = run(&["worker", "gpu-1"]).await;
+    assert!(
+        early.code == 1 && early.stderr.contains("muster cert ca"),
+        "{early:?}"
+    );
+    drop(run(&["ca"]).await.ok());
+    drop(run(&["worker", "gpu-1"]).await.ok());
+    for key in ["ca.key", "gpu-1.key"] {
+        let mode = std::fs::metadata(folder.path().join(key))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600, "{key}");
+    }
+    let before = std::fs::read(folder.path().join("gpu-1.key")).unwrap();
+    for words in [&["ca"][..], &["worker", "gpu-1"]] {
+        let again = run(words).await;
+        assert!(
+            again.code == 1 && again.stderr.contains("not overwritten"),
+            "{again:?}"
+        );
+    }
+    assert_eq!(
+        std::fs::read(folder.path().join("gpu-1.key")).unwrap(),
+        before
+    );
+    let strange = run(&["client", "a b"]).await;
+    assert!(
+        strange.stderr.contains("cannot stand in a certificate"),
+        "{strange:?}"
+    );
+    // A worker with the certificate of another host does not start.
+    let settings = serde_json::json!({
+        "name": "gpu-2",
+        "data_dir": folder.path().join("data"),
+        "tls": {"ca": folder.path().join("ca.pem"), "certificate": folder.path().join("gpu-1.pem"), "key": folder.path().join("gpu-1.key")},
+        "gpus": "none",
+    });
+    let config = folder.path().join("config.json");
+    std::fs::write(&config, settings.to_string()).unwrap();
+    let wrong = Run::of(
+        muster(&["worker", "--config", config.to_str().unwrap()]),
+        "",
+    )
+    .await;
+    assert!(
+        wrong.code == 1 && wrong.stderr.contains("speaks for worker `gpu-1`"),
+        "{wrong:?}"
+    );
+}

@@ -1,0 +1,123 @@
+//! Opening connections.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint, Error};
+use tower::Service;
+
+use crate::material::Tls;
+use crate::peer_role::{PeerRole, role_of};
+
+/// Opens connections to replicas: plain ones, or encrypted ones to whoever proves to be a replica.
+#[derive(Clone, Debug, Default)]
+pub struct Dialer {
+    tls: Option<Tls>,
+}
+
+impl Dialer {
+    /// With these certificates; without any the connections are plain.
+    #[must_use]
+    pub fn new(tls: Option<Tls>) -> Self {
+        Self { tls }
+    }
+
+    /// Whether what is said can be read by nobody else.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// A connection that is opened when it is first needed, and again after a loss.
+    #[must_use]
+    pub fn connect_lazy(&self, endpoint: &Endpoint) -> Channel {
+        match &self.tls {
+            None => endpoint.connect_lazy(),
+            Some(tls) => endpoint.connect_with_connector_lazy(Connector(tls.clone())),
+        }
+    }
+
+    /// A connection that is open.
+    ///
+    /// # Errors
+    /// Why it could not be opened.
+    pub async fn connect(&self, endpoint: &Endpoint) -> Result<Channel, Error> {
+        match &self.tls {
+            None => endpoint.connect().await,
+            Some(tls) => {
+                endpoint
+                    .connect_with_connector(Connector(tls.clone()))
+                    .await
+            }
+        }
+    }
+}
+
+/// Opens one connection with the certificates that are current then.
+#[derive(Clone, Debug)]
+struct Connector(Tls);
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connector = TlsConnector::from(self.0.current().client.clone());
+        Box::pin(async move {
+            let (host, port) = place(&uri)?;
+            let name = ServerName::try_from(host.clone());
+            let name =
+                name.map_err(|error| invalid(format!("`{host}` is no name of a host: {error}")))?;
+            let tcp = TcpStream::connect((host, port)).await?;
+            // Else every second small message waits 40 ms for the acknowledgement of the one before.
+            tcp.set_nodelay(true)?;
+            let stream = connector.connect(name, tcp).await?;
+            check_replica(&stream)?;
+            Ok(TokioIo::new(stream))
+        })
+    }
+}
+
+fn place(uri: &Uri) -> io::Result<(String, u16)> {
+    let host = uri
+        .host()
+        .ok_or_else(|| invalid(format!("`{uri}` names no host")))?;
+    let port = uri
+        .port_u16()
+        .ok_or_else(|| invalid(format!("`{uri}` names no port")))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Ok((host.to_owned(), port))
+}
+
+/// The authority vouches for workers and users too: none of them may stand in for a replica.
+fn check_replica(stream: &TlsStream<TcpStream>) -> io::Result<()> {
+    let (_, session) = stream.get_ref();
+    let certificate = session.peer_certificates().and_then(<[_]>::first);
+    match certificate.and_then(role_of) {
+        Some(PeerRole::Replica) => Ok(()),
+        Some(other) => Err(invalid(format!(
+            "its certificate speaks for {other}, not for a replica"
+        ))),
+        None => Err(invalid(format!(
+            "its certificate does not say that it is a replica's ({} among its alternative names)",
+            PeerRole::Replica.uri()
+        ))),
+    }
+}
+
+fn invalid(problem: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, problem)
+}

@@ -1,0 +1,182 @@
+//! An authority of one's own, and certificates by it: enough for a start. Where there is an authority already, its
+//! certificates serve as well, if they have the names that [`PeerRole`] tells of.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+
+use crate::peer_role::{PeerRole, is_name};
+use crate::private_file::create_private;
+
+/// File of the authority's certificate, and of the key that makes others: whoever has the key is everybody.
+pub const CA_CERTIFICATE: &str = "ca.pem";
+/// See [`CA_CERTIFICATE`].
+pub const CA_KEY: &str = "ca.key";
+/// How long a certificate holds, and the authority's.
+pub const CERTIFICATE_DAYS: u64 = 365;
+/// See [`CERTIFICATE_DAYS`].
+pub const CA_DAYS: u64 = 3_650;
+/// Clocks may differ by this much: a certificate counts from before it was made.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Why nothing was made.
+#[derive(Debug, thiserror::Error)]
+pub enum IssueError {
+    /// There is such a file.
+    #[error("{} exists, and is not overwritten: remove it, or choose another folder or name", .0.display())]
+    Exists(PathBuf),
+    /// The authority is not there.
+    #[error("cannot read {}: {source}; `muster cert ca` makes an authority", path.display())]
+    NoAuthority {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A name cannot stand in a certificate.
+    #[error("`{0}` cannot stand in a certificate: names are letters, digits and `-._@`")]
+    Name(String),
+    /// A file is damaged, or the library refuses.
+    #[error("cannot make the certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+}
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    /// File of the certificate.
+    pub certificate: PathBuf,
+    /// File of its key, which its owner alone may read.
+    pub key: PathBuf,
+}
+
+/// Makes an authority for one cluster in a folder.
+///
+/// # Errors
+/// [`IssueError::Exists`] if there is one.
+pub fn authority(folder: &Path, cluster_id: &str) -> Result<Issued, IssueError> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name.push(
+        DnType::CommonName,
+        format!("Muster authority of {cluster_id}"),
+    );
+    holds_for(&mut params, CA_DAYS);
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    write(folder, ("ca", &certificate.pem()), &key)
+}
+
+/// Makes a certificate by the authority of the same folder; `names` are the host names and addresses by which others reach
+/// a replica. Files are named after what it is for.
+///
+/// # Errors
+/// [`IssueError::NoAuthority`] without an authority, [`IssueError::Exists`] if there are such files.
+pub fn certificate(
+    folder: &Path,
+    file_name: &str,
+    role: &PeerRole,
+    names: &[String],
+    days: u64,
+) -> Result<Issued, IssueError> {
+    let issuer = issuer(folder)?;
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    if *role == PeerRole::Replica {
+        params
+            .extended_key_usages
+            .push(ExtendedKeyUsagePurpose::ServerAuth);
+    }
+    params
+        .distinguished_name
+        .push(DnType::CommonName, file_name);
+    params
+        .subject_alt_names
+        .push(SanType::URI(checked_uri(role)?));
+    for name in names {
+        params.subject_alt_names.push(alternative_name(name)?);
+    }
+    params.use_authority_key_identifier_extension = true;
+    holds_for(&mut params, days);
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, &issuer)?;
+    write(folder, (file_name, &certificate.pem()), &key)
+}
+
+fn checked_uri(role: &PeerRole) -> Result<rcgen::string::Ia5String, IssueError> {
+    match role {
+        PeerRole::Worker(name) | PeerRole::User(name) if !is_name(name) => {
+            Err(IssueError::Name(name.clone()))
+        }
+        _ => Ok(role.uri().as_str().try_into()?),
+    }
+}
+
+fn alternative_name(name: &str) -> Result<SanType, IssueError> {
+    match name.parse::<IpAddr>() {
+        Ok(address) => Ok(SanType::IpAddress(address)),
+        Err(_) if is_name(name) => Ok(SanType::DnsName(name.try_into()?)),
+        Err(_) => Err(IssueError::Name(name.to_owned())),
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where the clock of whoever makes certificates is read"
+)]
+fn holds_for(params: &mut CertificateParams, days: u64) {
+    let now = SystemTime::now();
+    params.not_before = (now - CLOCKS_DIFFER).into();
+    params.not_after = (now + DAY.saturating_mul(u32::try_from(days).unwrap_or(u32::MAX))).into();
+}
+
+fn issuer(folder: &Path) -> Result<Issuer<'static, KeyPair>, IssueError> {
+    let read = |name: &str| {
+        let path = folder.join(name);
+        fs::read_to_string(&path).map_err(|source| IssueError::NoAuthority { path, source })
+    };
+    let key = KeyPair::from_pem(&read(CA_KEY)?)?;
+    Ok(Issuer::from_ca_cert_pem(&read(CA_CERTIFICATE)?, key)?)
+}
+
+/// Writes both files or none: the key first, because a certificate without its key is of no use.
+fn write(folder: &Path, (name, pem): (&str, &str), key: &KeyPair) -> Result<Issued, IssueError> {
+    let failed = |path: &Path, source: io::Error| match source.kind() {
+        io::ErrorKind::AlreadyExists => IssueError::Exists(path.to_owned()),
+        _ => IssueError::Write {
+            path: path.to_owned(),
+            source,
+        },
+    };
+    fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
+    let issued = Issued {
+        certificate: folder.join(format!("{name}.pem")),
+        key: folder.join(format!("{name}.key")),
+    };
+    if issued.certificate.exists() {
+        return Err(IssueError::Exists(issued.certificate));
+    }
+    create_private(&issued.key, key.serialize_pem().as_bytes())
+        .map_err(|source| failed(&issued.key, source))?;
+    fs::write(&issued.certificate, pem).map_err(|source| failed(&issued.certificate, source))?;
+    Ok(issued)
+}

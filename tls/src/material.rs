@@ -1,0 +1,344 @@
+//! What the files hold, and reading them again.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use rustls::RootCertStore;
+use rustls::client::ClientConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::server::{ServerConfig, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::error::TlsError;
+use crate::peer_role::{PeerRole, expiry_seconds, role_of};
+use crate::settings::TlsSettings;
+
+/// Pause between two looks at the files: what a renewal wrote is in use after it.
+pub const FILES_LOOKED_AT_EVERY: Duration = Duration::from_secs(2);
+/// HTTP/2, the only protocol that is spoken.
+const PROTOCOL: &[u8] = b"h2";
+/// Bits of a file's mode that let others than its owner and group read or write it.
+const MODE_OF_OTHERS: u32 = 0o007;
+
+const RELOADS: &str = "muster_tls_reloads_total";
+const EXPIRY: &str = "muster_tls_certificate_expires_seconds";
+
+/// Describes what TLS counts.
+pub fn describe_metrics() {
+    describe_counter!(
+        RELOADS,
+        "Changed certificate files that were read again, by result (ok, failed)"
+    );
+    describe_gauge!(
+        EXPIRY,
+        Unit::Seconds,
+        "When this process's certificate expires, in seconds of Unix time"
+    );
+}
+
+/// The certificates of one process, as its files had them last. Clones share them.
+///
+/// A connection goes by what was current when it was opened; nothing is cut off when files change.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: TlsSettings,
+    /// Whom this process's certificate must speak for.
+    needed: Option<PeerRole>,
+    current: RwLock<Arc<Material>>,
+}
+
+/// One state of the files.
+#[derive(Debug)]
+pub(crate) struct Material {
+    stamps: Vec<Stamp>,
+    pub(crate) client: Arc<ClientConfig>,
+    /// None: this process has no certificate, and serves nobody.
+    pub(crate) server: Option<Arc<ServerConfig>>,
+    /// Whom the certificate speaks for.
+    role: Option<PeerRole>,
+}
+
+/// What shows that a file has changed: a renewal writes anew, or puts another file in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    bytes: u64,
+}
+
+impl Tls {
+    /// Reads the files; none if the settings name no file.
+    ///
+    /// # Errors
+    /// The file that is missing or wrong.
+    pub fn load(settings: &TlsSettings) -> Result<Option<Self>, TlsError> {
+        Self::load_as(settings, None)
+    }
+
+    /// As [`Tls::load`], for a process that must be somebody: a replica, or the worker of a host.
+    ///
+    /// # Errors
+    /// As [`Tls::load`]; [`TlsError::WrongRole`] for a certificate that speaks for another.
+    pub fn load_as(
+        settings: &TlsSettings,
+        needed: Option<PeerRole>,
+    ) -> Result<Option<Self>, TlsError> {
+        if !settings.is_on() {
+            return Ok(None);
+        }
+        let material = Material::read(settings, needed.as_ref())?;
+        Ok(Some(Self {
+            shared: Arc::new(Shared {
+                settings: settings.clone(),
+                needed,
+                current: RwLock::new(Arc::new(material)),
+            }),
+        }))
+    }
+
+    /// Whom this process's certificate speaks for; none without one, or if it says nothing.
+    #[must_use]
+    pub fn role(&self) -> Option<PeerRole> {
+        self.current().role.clone()
+    }
+
+    pub(crate) fn current(&self) -> Arc<Material> {
+        Arc::clone(
+            &self
+                .shared
+                .current
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+
+    /// Looks at the files again and again, in a task that ends with the last clone. Changed ones that cannot be used are told
+    /// of, and what was read before stays.
+    pub fn keep_current(&self) {
+        let watched = Arc::downgrade(&self.shared);
+        tokio::spawn(async move {
+            let mut failed = None;
+            loop {
+                tokio::time::sleep(FILES_LOOKED_AT_EVERY).await;
+                let Some(shared) = watched.upgrade() else {
+                    return;
+                };
+                Self { shared }.look(&mut failed);
+            }
+        });
+    }
+
+    /// Reads the files if they have changed. `failed` is the state of them that could not be used: a renewal that is half done
+    /// fails once, and not again before something more is written.
+    fn look(&self, failed: &mut Option<Vec<Stamp>>) {
+        let stamps = stamps(&self.shared.settings);
+        if stamps == self.current().stamps || failed.as_ref() == Some(&stamps) {
+            return;
+        }
+        match self.reload() {
+            Ok(()) => {
+                *failed = None;
+                counter!(RELOADS, "result" => "ok").increment(1);
+                tracing::info!("the certificates have changed: new connections use them");
+            }
+            Err(error) => {
+                *failed = Some(stamps);
+                counter!(RELOADS, "result" => "failed").increment(1);
+                tracing::error!(%error, "the certificates have changed and cannot be used: those from before stay");
+            }
+        }
+    }
+
+    /// Reads the files now.
+    ///
+    /// # Errors
+    /// As [`Tls::load_as`]; what was read before stays then.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let material = Material::read(&self.shared.settings, self.shared.needed.as_ref())?;
+        let mut current = self
+            .shared
+            .current
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(material);
+        Ok(())
+    }
+}
+
+impl Material {
+    fn read(settings: &TlsSettings, needed: Option<&PeerRole>) -> Result<Self, TlsError> {
+        // Before the files: a change while they are read shows at the next look.
+        let stamps = stamps(settings);
+        let roots = Arc::new(roots(settings)?);
+        let Some((path, chain, key)) = identity(settings)? else {
+            let client = client_config(&roots).with_no_client_auth();
+            return Ok(Self {
+                stamps,
+                client: Arc::new(speaking(client)),
+                server: None,
+                role: None,
+            });
+        };
+        let role = chain.first().and_then(role_of);
+        if let Some(needed) = needed
+            && role.as_ref() != Some(needed)
+        {
+            return Err(TlsError::WrongRole {
+                path,
+                found: role.map_or_else(|| "nobody".to_owned(), |role| role.to_string()),
+                needed: needed.to_string(),
+            });
+        }
+        if let Some(expiry) = chain.first().and_then(expiry_seconds) {
+            // Seconds of Unix time are exact in a float for a long time.
+            gauge!(EXPIRY).set(f64::from(u32::try_from(expiry).unwrap_or(u32::MAX)));
+        }
+        let unusable = |problem: String| TlsError::Unusable {
+            path: path.clone(),
+            problem,
+        };
+        let server = server_config(&roots, (chain.clone(), key.clone_key())).map_err(unusable)?;
+        let client = client_config(&roots).with_client_auth_cert(chain, key);
+        let client = client.map_err(|error| unusable(error.to_string()))?;
+        Ok(Self {
+            stamps,
+            client: Arc::new(speaking(client)),
+            server: Some(Arc::new(server)),
+            role,
+        })
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn client_config(
+    roots: &Arc<RootCertStore>,
+) -> rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert> {
+    ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .expect("ring speaks TLS 1.3")
+        .with_root_certificates(Arc::clone(roots))
+}
+
+fn speaking(mut client: ClientConfig) -> ClientConfig {
+    client.alpn_protocols = vec![PROTOCOL.to_vec()];
+    client
+}
+
+/// A client may show a certificate; one without is known by its token, or not at all.
+fn server_config(
+    roots: &Arc<RootCertStore>,
+    (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+) -> Result<ServerConfig, String> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| error.to_string())?;
+    let mut server = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|error| error.to_string())?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(|error| error.to_string())?;
+    server.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(server)
+}
+
+fn roots(settings: &TlsSettings) -> Result<RootCertStore, TlsError> {
+    const OPTION: &str = "tls.ca";
+    let path = settings.ca.clone().unwrap_or_default();
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(OPTION, &path)? {
+        roots.add(certificate).map_err(|error| TlsError::Content {
+            option: OPTION,
+            path: path.clone(),
+            problem: format!("holds a certificate that is none of an authority: {error}"),
+        })?;
+    }
+    Ok(roots)
+}
+
+type Identity = (
+    PathBuf,
+    Vec<CertificateDer<'static>>,
+    PrivateKeyDer<'static>,
+);
+
+fn identity(settings: &TlsSettings) -> Result<Option<Identity>, TlsError> {
+    const OPTION: &str = "tls.key";
+    let (Some(certificate), Some(key)) = (&settings.certificate, &settings.key) else {
+        return Ok(None);
+    };
+    let chain = certificates("tls.certificate", certificate)?;
+    let pem = read(OPTION, key)?;
+    warn_if_public(key);
+    let parsed = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| TlsError::Content {
+        option: OPTION,
+        path: key.clone(),
+        problem: format!("holds no private key in PEM: {error}"),
+    })?;
+    Ok(Some((certificate.clone(), chain, parsed)))
+}
+
+fn certificates(
+    option: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let wrong = |problem: String| TlsError::Content {
+        option,
+        path: path.to_owned(),
+        problem,
+    };
+    let pem = read(option, path)?;
+    let read = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let certificates = read.map_err(|error| wrong(format!("is no PEM file: {error}")))?;
+    if certificates.is_empty() {
+        return Err(wrong("holds no certificate in PEM".to_owned()));
+    }
+    Ok(certificates)
+}
+
+fn read(option: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    let failed = |source: io::Error| TlsError::Read {
+        option,
+        path: path.to_owned(),
+        source,
+    };
+    fs::read(path).map_err(failed)
+}
+
+/// Where secrets are mounted, a group may read them; everybody never should.
+fn warn_if_public(key: &Path) {
+    let mode = fs::metadata(key).map(|metadata| metadata.permissions().mode());
+    if mode.is_ok_and(|mode| mode & MODE_OF_OTHERS != 0) {
+        tracing::warn!(key = %key.display(), "everybody on this machine may read the private key: `chmod 600` it");
+    }
+}
+
+fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
+    let files = [&settings.ca, &settings.certificate, &settings.key];
+    let stamp = |path: &PathBuf| match fs::metadata(path) {
+        Ok(metadata) => Stamp {
+            modified: metadata.modified().ok(),
+            bytes: metadata.len(),
+        },
+        Err(_) => Stamp {
+            modified: None,
+            bytes: 0,
+        },
+    };
+    files.into_iter().flatten().map(stamp).collect()
+}

@@ -1,0 +1,132 @@
+//! Who a certificate speaks for: a URI among its subject's alternative names.
+
+use std::fmt;
+
+use rustls_pki_types::CertificateDer;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer as _;
+
+/// Scheme of the names that say it.
+const SCHEME: &str = "muster://";
+/// What stands in a replica's certificate.
+const REPLICA: &str = "replica";
+
+/// Who the holder of a certificate is.
+///
+/// A certificate says it by a URI among its alternative names: `muster://replica`, `muster://worker/NAME` with the host's
+/// name, `muster://user/NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PeerRole {
+    /// A scheduler replica: may speak the replication's protocol, and is trusted with everything.
+    Replica,
+    /// The worker of the host of this name.
+    Worker(String),
+    /// A user.
+    User(String),
+}
+
+impl PeerRole {
+    /// The URI that stands for it in a certificate.
+    #[must_use]
+    pub fn uri(&self) -> String {
+        match self {
+            Self::Replica => format!("{SCHEME}{REPLICA}"),
+            Self::Worker(name) => format!("{SCHEME}worker/{name}"),
+            Self::User(name) => format!("{SCHEME}user/{name}"),
+        }
+    }
+
+    /// The other way round; none if it is no URI of ours.
+    #[must_use]
+    pub fn parse(uri: &str) -> Option<Self> {
+        let said = uri.strip_prefix(SCHEME)?;
+        if said == REPLICA {
+            return Some(Self::Replica);
+        }
+        let (kind, name) = said.split_once('/')?;
+        if !is_name(name) {
+            return None;
+        }
+        match kind {
+            "worker" => Some(Self::Worker(name.to_owned())),
+            "user" => Some(Self::User(name.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for PeerRole {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replica => formatter.write_str("a replica"),
+            Self::Worker(name) => write!(formatter, "worker `{name}`"),
+            Self::User(name) => write!(formatter, "user `{name}`"),
+        }
+    }
+}
+
+/// Whether a name can stand in a URI as it is.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._@".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_plain)
+}
+
+/// Who a certificate speaks for; none if it does not say, or names more than one.
+#[must_use]
+pub fn role_of(certificate: &CertificateDer<'_>) -> Option<PeerRole> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let names = parsed.subject_alternative_name().ok()??;
+    let mut roles = names
+        .value
+        .general_names
+        .iter()
+        .filter_map(|name| match name {
+            GeneralName::URI(uri) => PeerRole::parse(uri),
+            _ => None,
+        });
+    let role = roles.next()?;
+    roles.next().is_none().then_some(role)
+}
+
+/// When a certificate expires, in seconds of Unix time; none if it cannot be read.
+pub(crate) fn expiry_seconds(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_names_one_role() {
+        let roles = [
+            (PeerRole::Replica, "muster://replica"),
+            (
+                PeerRole::Worker("gpu-1.lab".to_owned()),
+                "muster://worker/gpu-1.lab",
+            ),
+            (
+                PeerRole::User("ada@lab".to_owned()),
+                "muster://user/ada@lab",
+            ),
+        ];
+        for (role, uri) in roles {
+            assert_eq!(role.uri(), uri);
+            assert_eq!(PeerRole::parse(uri), Some(role));
+        }
+        let strange = [
+            "muster://replica/1",
+            "muster://user/",
+            "muster://worker/a/b",
+            "muster://admin/ada",
+            "https://replica",
+            "muster://user/a b",
+            "",
+        ];
+        for uri in strange {
+            assert_eq!(PeerRole::parse(uri), None, "{uri}");
+        }
+    }
+}

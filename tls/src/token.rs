@@ -1,0 +1,88 @@
+//! Tokens: secrets by which users prove who they are where they have no certificate.
+
+use std::fmt;
+
+use rand::RngCore as _;
+use sha2::{Digest as _, Sha256};
+
+/// How every token begins: secrets that end up where they should not are found by it.
+const PREFIX: &str = "muster";
+/// Parts of a token are apart by this, which no name holds.
+const SEPARATOR: char = ':';
+/// Random bytes of a token: none is found by trying.
+const SECRET_BYTES: usize = 32;
+
+/// A user's token, `muster:NAME:SECRET`. It is shown in no log, and no replica keeps it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// As it was printed; white space around it does not count.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.trim().to_owned())
+    }
+
+    /// A new one of a user.
+    #[must_use]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a secret must not come again: this is the operating system's randomness"
+    )]
+    pub fn random(name: &str) -> Self {
+        let mut secret = [0; SECRET_BYTES];
+        rand::rng().fill_bytes(&mut secret);
+        let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self(format!("{PREFIX}{SEPARATOR}{name}{SEPARATOR}{secret}"))
+    }
+
+    /// The token itself, to be shown to its user or sent.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Whose it claims to be; none if it is no token.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        let rest = self.0.strip_prefix(PREFIX)?.strip_prefix(SEPARATOR)?;
+        let (name, secret) = rest.split_once(SEPARATOR)?;
+        (!name.is_empty() && secret.len() == 2 * SECRET_BYTES).then_some(name)
+    }
+
+    /// SHA-256 of its text, which is all that a cluster keeps of it.
+    #[must_use]
+    pub fn hash(&self) -> [u8; 32] {
+        Sha256::digest(self.0.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Token(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_names_its_user_and_is_never_shown_by_accident() {
+        let token = Token::random("ada@lab");
+        assert_eq!(token.name(), Some("ada@lab"));
+        assert_eq!(Token::new(&format!(" {}\n", token.text())), token);
+        assert_ne!(Token::random("ada@lab").hash(), token.hash());
+        assert_eq!(format!("{token:?}"), "Token(..)");
+        for strange in [
+            "",
+            "muster",
+            "muster:ada",
+            "muster:ada:12",
+            "muster::00",
+            "other:ada:00",
+        ] {
+            assert_eq!(Token::new(strange).name(), None, "{strange}");
+        }
+    }
+}
