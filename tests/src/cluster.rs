@@ -1,7 +1,6 @@
 //! A cluster of real processes on loopback.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -18,6 +17,7 @@ use crate::eventually::eventually;
 use crate::member::Member;
 use crate::processes::mentioning;
 use crate::tmpfs::Tmpfs;
+use crate::watchdog::{Watchdog, show_logs};
 
 /// What a cluster is made of.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +58,7 @@ pub struct Cluster {
     dev: Child,
     /// Files of the test itself.
     own: TempDir,
+    _watchdog: Watchdog,
 }
 
 impl Cluster {
@@ -99,13 +100,15 @@ impl Cluster {
             list.map(|value| Member::described(role, value)).collect()
         };
         let addresses = value["addresses"].as_array().unwrap().iter();
+        let folder = PathBuf::from(value["folder"].as_str().unwrap());
         Self {
+            _watchdog: Watchdog::over(folder.clone()),
             replicas: members("replicas", "scheduler"),
             workers: members("workers", "worker"),
             addresses: addresses
                 .map(|address| address.as_str().unwrap().to_owned())
                 .collect(),
-            folder: value["folder"].as_str().unwrap().into(),
+            folder,
             mounts: Vec::new(),
             dev,
             own,
@@ -266,7 +269,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         let is_failing = std::thread::panicking();
         if is_failing {
-            self.show_logs();
+            show_logs(&self.folder);
         }
         self.workers.clear();
         self.replicas.clear();
@@ -281,17 +284,6 @@ impl Drop for Cluster {
                 ended.is_some_and(|status| status.success()) && is_gone,
                 "muster dev ended by {ended:?}, its folder is gone: {is_gone}"
             );
-        }
-    }
-}
-
-impl Cluster {
-    /// Prints the ends of all logs, past the capture of test output, which would come too late.
-    fn show_logs(&self) {
-        let mut screen = std::io::stderr().lock();
-        for member in self.replicas.iter().chain(&self.workers) {
-            // If even that cannot be shown, the panic's own message is all there is.
-            drop(writeln!(screen, "--- {}\n{}", member.name, member.tail()));
         }
     }
 }

@@ -5,8 +5,10 @@ use std::process::Stdio;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use crate::binary::muster_binary;
+use crate::watchdog::TEST_LIMIT;
 
 /// What a command did.
 #[derive(Clone, Debug)]
@@ -23,7 +25,7 @@ impl Run {
     /// Runs a command to its end; `input` is its standard input.
     ///
     /// # Panics
-    /// If it cannot be started or writes no UTF-8.
+    /// If it cannot be started, writes no UTF-8, or runs for longer than a test may.
     pub async fn of(mut command: Command, input: &str) -> Self {
         command
             .stdin(Stdio::piped())
@@ -34,7 +36,9 @@ impl Run {
         let mut stdin = child.stdin.take().unwrap();
         // A command that refuses its arguments reads nothing.
         let write = async move { drop(stdin.write_all(input.as_bytes()).await) };
-        let ((), output) = tokio::join!(write, child.wait_with_output());
+        let run = async { tokio::join!(write, child.wait_with_output()).1 };
+        let output = timeout(TEST_LIMIT, run).await;
+        let output = output.unwrap_or_else(|_| panic!("{command:?} runs for {TEST_LIMIT:?}"));
         let output = output.unwrap();
         Self {
             code: output.status.code().unwrap_or(-1),

@@ -20,6 +20,7 @@ mod prometheus;
 mod secured;
 mod skip;
 mod tmpfs;
+mod watchdog;
 
 pub use binary::{muster_binary, trainer_binary};
 pub use cluster::{Cluster, Shape};

@@ -9,9 +9,6 @@ use serde_json::Value;
 use crate::binary::muster_binary;
 use crate::processes::{is_alive, kill};
 
-/// Lines of a log that are shown when a test fails.
-const TAIL_LINES: usize = 25;
-
 /// A replica or a worker's agent.
 #[derive(Debug)]
 pub struct Member {
@@ -72,13 +69,6 @@ impl Member {
     #[must_use]
     pub fn printed(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
-    }
-
-    /// The end of what it printed.
-    pub(crate) fn tail(&self) -> String {
-        let text = self.printed();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
     /// Its settings.

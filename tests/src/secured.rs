@@ -14,6 +14,7 @@ use crate::binary::muster_binary;
 use crate::command::{Run, muster};
 use crate::eventually::eventually;
 use crate::processes::{kill, processes_naming};
+use crate::watchdog::{Watchdog, show_logs};
 
 /// The one worker.
 pub const SECURED_WORKER: &str = "gpu-1";
@@ -25,6 +26,7 @@ pub struct SecuredCluster {
     pub addresses: Vec<String>,
     folder: TempDir,
     members: Vec<Child>,
+    _watchdog: Watchdog,
 }
 
 impl SecuredCluster {
@@ -54,6 +56,7 @@ impl SecuredCluster {
             .collect();
         let mut cluster = Self {
             addresses,
+            _watchdog: Watchdog::over(folder.path().to_owned()),
             folder,
             members: Vec::new(),
         };
@@ -238,20 +241,7 @@ impl Drop for SecuredCluster {
         let folder = self.folder.path().to_str().unwrap_or_default();
         processes_naming(folder).into_iter().for_each(kill);
         if std::thread::panicking() {
-            for (path, text) in self.written() {
-                if path.extension().is_some_and(|extension| extension == "log") {
-                    let text = String::from_utf8_lossy(&text);
-                    let lines: Vec<&str> = text
-                        .lines()
-                        .filter(|line| !line.contains("DEBUG"))
-                        .collect();
-                    let tail = lines[lines.len().saturating_sub(15)..].join("\n");
-                    drop(std::io::Write::write_all(
-                        &mut std::io::stderr(),
-                        format!("-- {}\n{tail}\n", path.display()).as_bytes(),
-                    ));
-                }
-            }
+            show_logs(self.folder.path());
         }
     }
 }

@@ -1,0 +1,136 @@
+//! Tests that do not end.
+//!
+//! A test that waits for what never comes would hold up all that follow, and whoever waits for them would learn neither its
+//! name nor what its cluster did. So a cluster has a limit of life. When it is over, the ends of its logs are shown and its
+//! processes killed: what the test waits for fails, and with it the test, by its name. One that not even that ends takes the
+//! whole run with it.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::cluster_folder::sweep;
+
+/// How long a test may hold a cluster, and how long a command of a test may run. The slowest test holds one for about a minute
+/// on two cores.
+pub(crate) const TEST_LIMIT: Duration = Duration::from_secs(300);
+/// How long a test may take to fail once its cluster is gone.
+const END_LIMIT: Duration = Duration::from_secs(90);
+/// How a run of tests ends that has failed, as the standard harness does it.
+const TESTS_FAILED: i32 = 101;
+/// Lines of a log that are shown, but for those of this level.
+const TAIL_LINES: usize = 25;
+const DETAIL: &str = " DEBUG ";
+
+/// Watches over the life of one cluster; dropping it ends the watch.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    _alive: SyncSender<()>,
+}
+
+impl Watchdog {
+    /// Watches over the cluster whose processes name this folder. The calling thread bears the name of the test.
+    pub(crate) fn over(folder: PathBuf) -> Self {
+        Self::over_for(TEST_LIMIT, folder)
+    }
+
+    fn over_for(limit: Duration, folder: PathBuf) -> Self {
+        let test = thread::current().name().unwrap_or("a test").to_owned();
+        let (alive, dropped) = sync_channel::<()>(0);
+        thread::spawn(move || {
+            let over = |limit| dropped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            if over(limit) {
+                tell(&format!(
+                    "{test} is not over after {limit:?}: killing its cluster"
+                ));
+                show_logs(&folder);
+                sweep(&folder);
+                if over(END_LIMIT) {
+                    tell(&format!(
+                        "{test} hangs, {END_LIMIT:?} after its cluster is gone: ending all tests"
+                    ));
+                    end_all();
+                }
+            }
+        });
+        Self { _alive: alive }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no destructor can run while the test that hangs holds what it would end"
+)]
+fn end_all() {
+    std::process::exit(TESTS_FAILED);
+}
+
+/// Prints past the capture of test output, which would come too late.
+fn tell(text: &str) {
+    // If even that cannot be shown, the failure's own message is all there is.
+    drop(writeln!(std::io::stderr().lock(), "{text}"));
+}
+
+/// Prints the ends of all logs of a cluster: each member has a folder of its own in the cluster's, or a file named after it.
+pub(crate) fn show_logs(folder: &Path) {
+    let within = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut logs: Vec<PathBuf> = within(folder)
+        .map(|entry| entry.path())
+        .map(|path| {
+            if path.is_dir() {
+                path.join("log")
+            } else {
+                path
+            }
+        })
+        .filter(|path| path.ends_with("log") || path.extension().is_some_and(|it| it == "log"))
+        .collect();
+    logs.sort();
+    for path in logs {
+        if let Ok(text) = fs::read_to_string(&path) {
+            let lines: Vec<&str> = text.lines().filter(|it| !it.contains(DETAIL)).collect();
+            let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
+            tell(&format!("--- {}\n{tail}", path.display()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// A process that would outlast every test, of a cluster in this folder.
+    fn process_of(folder: &Path) -> std::process::Child {
+        let mut command = Command::new("sleep");
+        command.arg("100000").env("FOLDER", folder);
+        command.spawn().unwrap()
+    }
+
+    #[test]
+    fn what_a_test_waits_for_ends_with_its_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = process_of(folder.path());
+        let watchdog = Watchdog::over_for(Duration::from_millis(50), folder.path().to_owned());
+        let ended = process.wait().unwrap();
+        assert!(!ended.success(), "{ended}");
+        drop(watchdog);
+    }
+
+    #[test]
+    fn a_test_that_is_over_is_watched_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = process_of(folder.path());
+        let limit = Duration::from_secs(1);
+        drop(Watchdog::over_for(limit, folder.path().to_owned()));
+        let (_kept, never) = sync_channel::<()>(0);
+        assert!(never.recv_timeout(2 * limit).is_err());
+        assert_eq!(process.try_wait().unwrap(), None);
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+}
