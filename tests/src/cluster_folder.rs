@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
-use crate::processes::{in_folder, kill};
+use crate::processes::{in_folder, is_alive, kill};
 
 /// How long something that ends may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -23,6 +23,16 @@ pub(crate) fn sweep(folder: &Path) -> Vec<i32> {
             return alive;
         }
         alive.iter().copied().for_each(kill);
+        pause();
+    }
+}
+
+/// Asks a process to end, and waits until it is gone, or has had its time.
+pub(crate) fn ask_to_end(pid: i32) {
+    let deadline = Instant::now() + PATIENCE;
+    // It may have ended by itself, which is as good.
+    let _gone = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::TERM));
+    while is_alive(pid) && Instant::now() < deadline {
         pause();
     }
 }

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::binary::muster_binary;
+use crate::cluster_folder::ask_to_end;
 use crate::processes::{is_alive, kill};
 
 /// A replica or a worker's agent.
@@ -104,6 +105,16 @@ impl Member {
         while is_alive(self.pid) {
             std::thread::yield_now();
         }
+    }
+
+    /// Asks it to end (SIGTERM), and waits until it is gone; kills it if it does not.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn end(&mut self) {
+        assert!(self.is_running(), "{} does not run", self.name);
+        ask_to_end(self.pid);
+        self.kill();
     }
 
     /// Starts it on the data that it left, with these variables beside our own.

@@ -6,13 +6,13 @@
 //! whole run with it.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use crate::cluster_folder::sweep;
+use crate::note::note;
 
 /// How long a test may hold a cluster, and how long a command of a test may run. The slowest test holds one for about a minute
 /// on two cores.
@@ -43,13 +43,13 @@ impl Watchdog {
         thread::spawn(move || {
             let over = |limit| dropped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
             if over(limit) {
-                tell(&format!(
+                note(&format!(
                     "{test} is not over after {limit:?}: killing its cluster"
                 ));
                 show_logs(&folder);
                 sweep(&folder);
                 if over(END_LIMIT) {
-                    tell(&format!(
+                    note(&format!(
                         "{test} hangs, {END_LIMIT:?} after its cluster is gone: ending all tests"
                     ));
                     end_all();
@@ -66,12 +66,6 @@ impl Watchdog {
 )]
 fn end_all() {
     std::process::exit(TESTS_FAILED);
-}
-
-/// Prints past the capture of test output, which would come too late.
-fn tell(text: &str) {
-    // If even that cannot be shown, the failure's own message is all there is.
-    drop(writeln!(std::io::stderr().lock(), "{text}"));
 }
 
 /// Prints the ends of all logs of a cluster: each member has a folder of its own in the cluster's, or a file named after it.
@@ -93,7 +87,7 @@ pub(crate) fn show_logs(folder: &Path) {
         if let Ok(text) = fs::read_to_string(&path) {
             let lines: Vec<&str> = text.lines().filter(|it| !it.contains(DETAIL)).collect();
             let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
-            tell(&format!("--- {}\n{tail}", path.display()));
+            note(&format!("--- {}\n{tail}", path.display()));
         }
     }
 }

@@ -8,19 +8,20 @@ mod member;
 mod network;
 mod ports;
 mod process;
+mod seats;
 mod small_disk;
 mod sweep;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use muster_client::TlsSettings;
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
-use muster_scheduler::{LogSettings, RaftTimings, SchedulerConfig};
+use muster_scheduler::{LogSettings, RaftTimings};
 use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
 use muster_worker::{GpuConfig, HealthConfig, WorkerConfig};
 
@@ -31,6 +32,8 @@ pub(crate) use network::raise_loopback;
 pub use network::{Direction, Network, NetworkError};
 pub use ports::free_addresses;
 pub use process::ManagedProcess;
+pub use seats::Newcomer;
+use seats::{Places, Spare, host_address};
 pub use small_disk::SmallDisk;
 pub use sweep::{StillAlive, is_alive, kill_all, processes_of};
 
@@ -38,9 +41,6 @@ pub use sweep::{StillAlive, is_alive, kill_all, processes_of};
 const GPU_MEMORY_MIB: u64 = 81_920;
 /// The name of every local cluster.
 pub const CLUSTER_ID: &str = "local";
-/// Ports of replicas that have a host of their own.
-const OWN_PORT: u16 = 7400;
-const OWN_METRICS_PORT: u16 = 9400;
 
 /// Shape of a local cluster.
 #[derive(Clone, Debug)]
@@ -49,8 +49,10 @@ pub struct ClusterOptions {
     pub binary: PathBuf,
     /// The one that workers run, if it is another.
     pub worker_binary: Option<PathBuf>,
-    /// Scheduler replicas.
+    /// Scheduler replicas that found the cluster.
     pub replicas: usize,
+    /// Whether there is a machine for one more replica, see [`LocalCluster::start_spare`].
+    pub spare: bool,
     /// Workers, each a host of its own.
     pub workers: usize,
     /// Simulated GPUs of each host.
@@ -84,6 +86,7 @@ impl ClusterOptions {
             binary,
             worker_binary: None,
             replicas: 3,
+            spare: false,
             workers: 4,
             gpus_per_host: 8,
             real_gpus: false,
@@ -131,6 +134,9 @@ pub enum ClusterError {
     /// The hosts' network.
     #[error(transparent)]
     Network(#[from] NetworkError),
+    /// Every machine has its replica.
+    #[error("the cluster was made without a spare machine (`ClusterOptions::spare`)")]
+    NoSpare,
 }
 
 fn failed(operation: impl Into<String>) -> impl FnOnce(io::Error) -> ClusterError {
@@ -149,6 +155,11 @@ pub struct LocalCluster {
     metrics: Vec<SocketAddr>,
     worker_metrics: Vec<SocketAddr>,
     replicas: Vec<Member>,
+    /// Their ids.
+    ids: Vec<ReplicaId>,
+    /// The last one that was given: ids are never used again.
+    newest_id: ReplicaId,
+    spare: Option<Spare>,
     workers: Vec<Member>,
 }
 
@@ -169,24 +180,28 @@ impl LocalCluster {
         let folder = ClusterFolder::create(options.keep).map_err(failed("making a folder"))?;
         let network = options
             .apart
-            .then(|| Network::build(options.replicas + options.workers))
+            .then(|| {
+                Network::build(options.replicas + options.workers + usize::from(options.spare))
+            })
             .transpose()?;
         let certificates = Certificates::make(options.secured, folder.path())?;
-        let (addresses, mut metrics) = addresses_of(&options, network.as_ref())?;
-        let worker_metrics = metrics.split_off(options.replicas);
+        let places = Places::of(&options, network.as_ref())?;
         let mut cluster = Self {
             options,
             certificates,
             folder,
             network,
-            addresses,
-            metrics,
-            worker_metrics,
+            addresses: places.addresses,
+            metrics: places.metrics,
+            worker_metrics: places.worker_metrics,
             replicas: Vec::new(),
+            ids: Vec::new(),
+            newest_id: ReplicaId(0),
+            spare: places.spare.map(Spare::on),
             workers: Vec::new(),
         };
         for index in 0..cluster.options.replicas {
-            cluster.add_replica(index)?;
+            cluster.found_replica(index)?;
         }
         for index in 0..cluster.options.workers {
             cluster.add_worker(index)?;
@@ -244,7 +259,7 @@ impl LocalCluster {
         self.folder.keep();
     }
 
-    /// The replicas, in order of their ids from 1.
+    /// The replicas: at first in order of their ids from 1; one that was renewed has a new id in its old place.
     #[must_use]
     pub fn replicas(&self) -> &[Member] {
         &self.replicas
@@ -366,38 +381,10 @@ impl LocalCluster {
         Ok(std::mem::replace(&mut self.folder, empty))
     }
 
-    fn add_replica(&mut self, index: usize) -> Result<(), ClusterError> {
-        let id = index as u64 + 1;
-        let mut member = self.member("scheduler", format!("replica-{id}"), index)?;
-        member.preload.clone_from(&self.options.preload);
-        let peers = (1..).map(ReplicaId).zip(self.addresses()).collect();
-        let config = SchedulerConfig {
-            replica_id: ReplicaId(id),
-            cluster_id: CLUSTER_ID.to_owned(),
-            listen: self.addresses[index],
-            tls: self
-                .certificates
-                .of_replica(&member.name, self.addresses[index].ip())?,
-            peers,
-            data_dir: member.data(),
-            timings: self.options.timings,
-            raft: self.options.raft,
-            log: self.options.log,
-            limits: self.certificates.limits(),
-            metrics_listen: Some(self.metrics[index]),
-            bootstrap: true,
-            ..SchedulerConfig::default()
-        };
-        member.configure(&config)?;
-        self.replicas.push(member);
-        Ok(())
-    }
-
     fn add_worker(&mut self, index: usize) -> Result<(), ClusterError> {
         let host = self.options.replicas + index;
         let member = self.member("worker", format!("node{:02}", index + 1), host)?;
-        let address = self.network.as_ref().map(|network| network.address(host));
-        let address = address.unwrap_or(Ipv4Addr::LOCALHOST);
+        let address = host_address(self.network.as_ref(), host);
         let config = WorkerConfig {
             name: Some(member.name.clone()),
             address: Some(address.to_string()),
@@ -473,26 +460,4 @@ impl Drop for LocalCluster {
             tracing::error!(%error, "processes of the local cluster are left");
         }
     }
-}
-
-/// gRPC addresses of the replicas, and Prometheus addresses of the replicas and then of the workers.
-fn addresses_of(
-    options: &ClusterOptions,
-    network: Option<&Network>,
-) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>), ClusterError> {
-    let replicas = options.replicas;
-    let Some(network) = network else {
-        let count = 2 * replicas + options.workers;
-        let mut addresses = free_addresses(count).map_err(failed("drawing free ports"))?;
-        let metrics = addresses.split_off(replicas);
-        return Ok((addresses, metrics));
-    };
-    let at = |port, hosts: usize| {
-        let addresses = (0..hosts).map(|host| IpAddr::V4(network.address(host)));
-        addresses.map(move |ip| SocketAddr::new(ip, port)).collect()
-    };
-    Ok((
-        at(OWN_PORT, replicas),
-        at(OWN_METRICS_PORT, replicas + options.workers),
-    ))
 }

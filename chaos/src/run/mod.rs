@@ -178,6 +178,7 @@ fn start_cluster(options: &RunOptions, tools: &Path) -> Result<LocalCluster, Run
     let has_orders = preload.is_some();
     let cluster = LocalCluster::prepare(ClusterOptions {
         replicas: REPLICAS,
+        spare: faults.contains(&Fault::MembersChanged),
         workers: WORKERS,
         gpus_per_host: GPUS_PER_HOST,
         keep: options.keep,

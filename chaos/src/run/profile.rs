@@ -42,8 +42,10 @@ pub enum Fault {
     Upgraded,
     /// A replica is away while the others write one snapshot after another and drop their log.
     SnapshotStorm,
-    /// A replica is started without its data, and later with it again.
+    /// A replica is started without its data, and a new one takes its place later.
     DataWiped,
+    /// A fourth replica joins, the leader is removed, a new one comes in its place, and the fourth leaves.
+    MembersChanged,
     /// A GPU has an uncorrectable error, and is healed.
     GpuFaulted,
     /// Many urgent gangs come at once and preempt what runs.
@@ -147,6 +149,7 @@ impl Fault {
             Self::Upgraded => "rolling upgrade",
             Self::SnapshotStorm => "snapshots while a replica is away",
             Self::DataWiped => "data of a replica lost",
+            Self::MembersChanged => "replicas come and go",
             Self::GpuFaulted => "GPU faulted",
             Self::PreemptStorm => "storm of urgent gangs",
             Self::GpuBlocked => "GPU blocked",
@@ -168,7 +171,10 @@ impl Fault {
     /// Whether users must not notice it: no call of theirs may fail.
     #[must_use]
     pub const fn is_orderly(self) -> bool {
-        matches!(self, Self::RolledOver | Self::Upgraded)
+        matches!(
+            self,
+            Self::RolledOver | Self::Upgraded | Self::MembersChanged
+        )
     }
 
     /// Whether the leader is what is hit, so that another has to come.
@@ -186,6 +192,7 @@ impl Fault {
                 | Self::RolledOver
                 | Self::Upgraded
                 | Self::DataWiped
+                | Self::MembersChanged
                 | Self::LeadershipTransferred
         )
     }
@@ -252,6 +259,8 @@ pub enum Profile {
     SnapshotStorm,
     /// See [`Fault::DataWiped`].
     WipeAndRejoin,
+    /// See [`Fault::MembersChanged`].
+    Membership,
     /// See [`Fault::GpuFaulted`].
     GpuFaults,
     /// See [`Fault::PreemptStorm`].
@@ -262,7 +271,7 @@ pub enum Profile {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Smoke,
         Self::LeaderKill,
         Self::PauseLeader,
@@ -280,6 +289,7 @@ impl Profile {
         Self::Upgrade,
         Self::SnapshotStorm,
         Self::WipeAndRejoin,
+        Self::Membership,
         Self::GpuFaults,
         Self::PreemptStorm,
         Self::All,
@@ -306,6 +316,7 @@ impl Profile {
             Self::Upgrade => "upgrade",
             Self::SnapshotStorm => "snapshot-storm",
             Self::WipeAndRejoin => "wipe-and-rejoin",
+            Self::Membership => "membership",
             Self::GpuFaults => "gpu-faults",
             Self::PreemptStorm => "preempt-storm",
             Self::All => "all",
@@ -339,6 +350,7 @@ impl Profile {
             Self::Upgrade => vec![Fault::Upgraded],
             Self::SnapshotStorm => vec![Fault::SnapshotStorm],
             Self::WipeAndRejoin => vec![Fault::DataWiped],
+            Self::Membership => vec![Fault::MembersChanged],
             Self::GpuFaults => vec![Fault::GpuFaulted],
             Self::PreemptStorm => vec![Fault::PreemptStorm],
             Self::All => Fault::ALL.to_vec(),

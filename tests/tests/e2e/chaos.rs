@@ -51,8 +51,8 @@ async fn a_minute_of_faults_under_load_breaks_no_promise_and_leaves_a_report() {
     assert!(left.is_empty(), "processes of {cluster} stay: {left:?}");
 }
 
-#[tokio::test]
-async fn a_replica_without_its_data_says_so_and_neither_serves_nor_votes() {
+/// Makes the one fault of a profile once; no promise may be broken by it.
+async fn stands(profile: &str, fault: &str) {
     if !may_have_namespaces() {
         skip("this system does not let us make network namespaces");
         return;
@@ -61,24 +61,24 @@ async fn a_replica_without_its_data_says_so_and_neither_serves_nor_votes() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("report").display().to_string();
     let trainer = trainer_binary();
-    let words = [
-        "chaos",
-        "run",
-        "--profile",
-        "wipe-and-rejoin",
-        "--out",
-        &out,
-    ];
+    let words = ["chaos", "run", "--profile", profile, "--out", &out];
     let rest = ["--trainer", trainer.to_str().unwrap(), "-o", "json"];
     let run = Run::of(muster(&[&words[..], &rest].concat()), "").await;
     assert_eq!(run.code, 0, "{run:?}");
     let told: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(told["verdict"], "accepted", "{told}");
     let made = &told["faults"][0];
-    assert_eq!(
-        (&made["fault"], &made["made"]),
-        (&"data-wiped".into(), &1.into())
-    );
+    assert_eq!((&made["fault"], &made["made"]), (&fault.into(), &1.into()));
+}
+
+#[tokio::test]
+async fn a_replica_without_its_data_neither_serves_nor_votes_and_a_new_one_takes_its_place() {
+    stands("wipe-and-rejoin", "data-wiped").await;
+}
+
+#[tokio::test]
+async fn replicas_come_and_go_under_load_and_users_do_not_notice() {
+    stands("membership", "members-changed").await;
 }
 
 #[tokio::test]

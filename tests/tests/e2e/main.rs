@@ -9,6 +9,7 @@ mod chaos;
 mod chaos_target;
 mod clock;
 mod containers;
+mod day;
 mod dev_cluster;
 mod failover;
 mod gangs;

@@ -2,6 +2,7 @@
 
 mod effects;
 mod hosts;
+mod members;
 mod orders;
 mod replicas;
 mod whole;
@@ -209,6 +210,7 @@ impl Nemesis {
             Fault::RolledOver | Fault::Upgraded => self.roll_over().await,
             Fault::SnapshotStorm => self.storm_snapshots().await,
             Fault::DataWiped => self.wipe_replica().await,
+            Fault::MembersChanged => self.change_members().await,
             Fault::AgentKilled => self.kill_agent().await,
             Fault::AgentFrozen => self.freeze_agent().await,
             Fault::HostKilled => self.kill_host().await,
@@ -261,8 +263,8 @@ impl Nemesis {
     /// The replica that leads, by its position.
     async fn leader(&self) -> Result<usize, RunError> {
         let status = self.client.status(v1::Consistency::Linearizable).await?;
-        let leader = status.leader_id.and_then(|id| usize::try_from(id).ok());
-        let leader = leader.and_then(|id| id.checked_sub(1));
+        let ids = self.cluster.replica_ids();
+        let leader = ids.iter().position(|id| Some(id.get()) == status.leader_id);
         leader.ok_or_else(|| RunError::Harness("nobody leads a cluster that answers".to_owned()))
     }
 
@@ -289,7 +291,7 @@ pub(super) struct Halted {
 }
 
 impl Halted {
-    /// Data folders of the replicas, in order of their ids.
+    /// Data folders of the replicas that are members.
     pub(super) fn data_folders(&self) -> Vec<PathBuf> {
         let replicas = self.cluster.replicas().iter();
         replicas.map(crate::cluster::Member::data).collect()

@@ -173,7 +173,7 @@ impl Nemesis {
 
     /// Waits until a replica has stopped by itself; users write meanwhile, so that it notices what it must. One that does
     /// not is noted, and killed.
-    async fn await_end_of(&mut self, replica: usize, why: &str) -> Result<(), RunError> {
+    pub(super) async fn await_end_of(&mut self, replica: usize, why: &str) -> Result<(), RunError> {
         let deadline = Instant::now() + WHOLE_PATIENCE;
         while self.cluster.is_replica_running(replica)? && Instant::now() < deadline {
             sleep(POLL).await;

@@ -1,4 +1,4 @@
-//! A replica that lost its data: it must say so, and neither serve nor vote.
+//! A replica that lost its data: it must say so, and neither serve nor vote, until a new one takes its place.
 
 use std::fs;
 
@@ -12,32 +12,29 @@ use crate::run::RunError;
 use crate::run::clock::now_us;
 use crate::run::options::{POLL, SHORT_FAULT, WHOLE_PATIENCE};
 
-/// Where the data is kept meanwhile, beside its place.
+/// Where the data is put, beside its place, for whoever wants to look at it.
 const ASIDE: &str = "data-aside";
 /// What such a replica says in its log, once.
 const SAYS: &str = "its data directory was lost or replaced";
 
 impl Nemesis {
     /// Starts a follower without its data. It says why it does not serve, and the others go on. Then the leader dies: of three
-    /// replicas only one is left that may vote, so nobody may lead until the leader is back. In the end the data is put back.
-    ///
-    /// A rejoin with new data, as `muster cluster replace` is to do it, belongs where the data is put back.
+    /// replicas only one is left that may vote, so nobody may lead until the leader is back. In the end a new replica takes its place,
+    /// on the same machine and under the same address, as `muster cluster replace` does it.
     pub(super) async fn wipe_replica(&mut self) -> Result<String, RunError> {
         let replica = self.follower().await?;
         let member = &self.cluster.replicas()[replica];
         let (data, aside) = (member.data(), member.folder.join(ASIDE));
         self.cluster.kill_replica(replica)?;
-        let moving = || RunError::io(format!("moving {}", data.display()));
+        let moving = RunError::io(format!("moving {}", data.display()));
         let said_before = self.count_said(replica)?;
-        fs::rename(&data, &aside).map_err(moving())?;
+        fs::rename(&data, &aside).map_err(moving)?;
         self.cluster.start_replica(replica)?;
         self.judge_wiped(replica, said_before).await?;
         self.judge_without_leader(replica).await?;
-        self.cluster.kill_replica(replica)?;
-        fs::remove_dir_all(&data).map_err(moving())?;
-        fs::rename(&aside, &data).map_err(moving())?;
-        self.cluster.start_replica(replica)?;
-        Ok(self.name_of(replica))
+        let name = self.name_of(replica);
+        self.replace(replica).await?;
+        Ok(name)
     }
 
     /// How often a replica said that its data is lost.

@@ -141,7 +141,7 @@ fn has_effect(seen: &Seen<'_>) -> bool {
         Fault::GpuFaulted => came(|kind| matches!(kind, EventKind::HealthChanged { .. })),
         Fault::PreemptStorm => came(|kind| matches!(kind, EventKind::AttemptStopping { .. })),
         // Events do not tell of it: what was not seen was not.
-        Fault::DiskFull | Fault::SnapshotStorm | Fault::DataWiped => false,
+        Fault::DiskFull | Fault::SnapshotStorm | Fault::DataWiped | Fault::MembersChanged => false,
         _ => !fault.displaces() || came(is_displacement),
     }
 }
@@ -353,7 +353,12 @@ mod tests {
 
     #[test]
     fn a_full_disk_or_a_storm_without_its_effect_does_not_count() {
-        for fault in [Fault::DiskFull, Fault::SnapshotStorm, Fault::DataWiped] {
+        for fault in [
+            Fault::DiskFull,
+            Fault::SnapshotStorm,
+            Fault::DataWiped,
+            Fault::MembersChanged,
+        ] {
             let counts = [None, Some(false), Some(true)].map(|effect| {
                 let episode = Episode {
                     effect,

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::io;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
 use super::{SweepOptions, world_of};
 use crate::sim::report::Report;
@@ -47,16 +49,22 @@ impl fmt::Display for Meta {
 /// Whether the first seed's world is the same again.
 pub(super) fn meta_test(options: &SweepOptions, swept: Option<&Report>) -> io::Result<Meta> {
     let world = world_of(options, options.first, options.mutant);
-    let alone = simulate(&world)?;
-    let again = simulate(&world)?;
-    let fresh = match &options.program {
-        Some(program) => Some(digest_by(program, &world)? == alone.digest()),
-        None => None,
-    };
-    Ok(Meta {
-        alone: swept == Some(&alone),
-        again: again == alone,
-        fresh,
+    thread::scope(|scope| {
+        let beside = options.program.as_deref();
+        let beside = beside.map(|program| scope.spawn(|| digest_by(program, &world)));
+        let alone = simulate(&world)?;
+        // The only world of a sweep was alone the first time, and a long one is not run more often than it must be.
+        let again = match options.seeds {
+            1 => swept == Some(&alone),
+            _ => simulate(&world)? == alone,
+        };
+        let fresh = beside.map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let fresh = fresh.transpose()?;
+        Ok(Meta {
+            alone: swept == Some(&alone),
+            again,
+            fresh: fresh.map(|digest| digest == alone.digest()),
+        })
     })
 }
 

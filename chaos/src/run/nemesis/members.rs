@@ -1,0 +1,110 @@
+//! Replicas that come and go, by the commands that an admin has for it.
+
+use muster_client::ClientError;
+use muster_core::ids::ReplicaId;
+use muster_proto::v1;
+use muster_proto::v1::change_replicas_request::Change;
+use tokio::time::{Instant, sleep};
+
+use super::Nemesis;
+use super::effects::Effect;
+use crate::cluster::Newcomer;
+use crate::run::RunError;
+use crate::run::options::{POLL, WHOLE_PATIENCE};
+
+impl Nemesis {
+    /// A fourth replica joins, and the leader is removed, while it leads; a new replica, without data and with another id, joins
+    /// on its machine, and the fourth is removed. So there are four voters, three, four, and three again, where users expect
+    /// them. Whoever is removed must end by itself.
+    pub(super) async fn change_members(&mut self) -> Result<String, RunError> {
+        let leader = self.leader().await?;
+        let (name, old) = (self.name_of(leader), self.cluster.replica_ids()[leader]);
+        let fourth = self.cluster.start_spare()?;
+        self.admit(&fourth, promotion(fourth.id)).await?;
+        self.remove(old).await?;
+        self.await_end_of(leader, "it was removed").await?;
+        let new = self.cluster.renew_replica(leader)?;
+        self.admit(&new, promotion(new.id)).await?;
+        self.remove(fourth.id).await?;
+        self.await_end_of_spare(&fourth).await?;
+        self.judge_voters().await?;
+        Ok(name)
+    }
+
+    /// A new replica takes the place of one that will not come back, on its machine.
+    pub(super) async fn replace(&mut self, replica: usize) -> Result<(), RunError> {
+        let old = self.cluster.replica_ids()[replica];
+        let new = self.cluster.renew_replica(replica)?;
+        let change = Change::Replace(v1::ReplaceReplica {
+            old_replica_id: old.get(),
+            new_replica_id: new.id.get(),
+        });
+        self.admit(&new, change).await
+    }
+
+    /// Adds a replica, and makes it a voter by this change once it has caught up.
+    async fn admit(&self, new: &Newcomer, change: Change) -> Result<(), RunError> {
+        let add = Change::Add(v1::AddReplica {
+            replica_id: new.id.get(),
+            address: new.address.clone(),
+        });
+        self.client.change_replicas(add, false).await?;
+        let deadline = Instant::now() + WHOLE_PATIENCE;
+        loop {
+            match self.client.change_replicas(change.clone(), false).await {
+                Ok(_) => return Ok(()),
+                Err(error) if passes(&error) && Instant::now() < deadline => sleep(POLL).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn remove(&self, replica: ReplicaId) -> Result<(), RunError> {
+        let change = Change::RemoveReplicaId(replica.get());
+        self.client.change_replicas(change, false).await?;
+        Ok(())
+    }
+
+    async fn await_end_of_spare(&mut self, removed: &Newcomer) -> Result<(), RunError> {
+        let deadline = Instant::now() + WHOLE_PATIENCE;
+        while self.cluster.is_spare_running()? && Instant::now() < deadline {
+            sleep(POLL).await;
+        }
+        if self.cluster.is_spare_running()? {
+            let id = removed.id;
+            self.odd
+                .push(format!("replica {id} goes on although it was removed"));
+        }
+        Ok(self.cluster.clear_spare()?)
+    }
+
+    /// Those that are to vote do, and nobody else.
+    async fn judge_voters(&mut self) -> Result<(), RunError> {
+        let status = self.client.status(v1::Consistency::Linearizable).await?;
+        let voters = { status.replicas.iter() }
+            .filter(|replica| replica.role() != v1::ReplicaRole::Learner)
+            .map(|replica| ReplicaId(replica.id));
+        let mut voters: Vec<ReplicaId> = voters.collect();
+        let mut expected = self.cluster.replica_ids().to_vec();
+        voters.sort_unstable();
+        expected.sort_unstable();
+        if voters != expected || status.replicas.len() != expected.len() {
+            let known = status.replicas.len();
+            let text = format!("{expected:?} should vote, {voters:?} do, {known} are members");
+            self.odd.push(text);
+        }
+        self.effect = Some(Effect::Known(voters == expected));
+        Ok(())
+    }
+}
+
+fn promotion(learner: ReplicaId) -> Change {
+    Change::PromoteReplicaId(learner.get())
+}
+
+/// Whether a refusal passes by waiting: the learner is not level yet, or another change goes on.
+fn passes(error: &ClientError) -> bool {
+    error.refusal().is_some_and(|refusal| {
+        refusal.reason == "NOT_LEVEL" || refusal.reason == "CHANGE_UNDER_WAY"
+    })
+}

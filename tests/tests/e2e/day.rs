@@ -1,0 +1,207 @@
+//! A day of operations while twenty clients submit: replicas come, go, die and are replaced, all are restarted one by one, the
+//! cluster is backed up, destroyed and restored.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use muster_client::{Client, ClientConfig};
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use muster_tests::{Cluster, Run, Shape, eventually, note, shell};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+const CLIENTS: usize = 20;
+/// A client's pause between two submits: together they make what two cores run beside all the rest.
+const PAUSE: Duration = Duration::from_millis(400);
+/// Longest wait for a job of a moment.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Clients at work.
+struct Clients {
+    stop: watch::Sender<bool>,
+    at_work: Vec<JoinHandle<Vec<(JobId, Instant)>>>,
+}
+
+impl Clients {
+    async fn start(addresses: &[String]) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let mut at_work = Vec::new();
+        for _ in 0..CLIENTS {
+            let config = ClientConfig::new(addresses.to_vec());
+            let client = Client::connect(config).await.unwrap();
+            at_work.push(tokio::spawn(submit_until(client, stopped.clone())));
+        }
+        Self { stop, at_work }
+    }
+
+    /// Ends them. No call of theirs may have failed; gives what was acknowledged, and the longest time in which nothing was.
+    async fn end(self) -> (BTreeSet<JobId>, Duration) {
+        self.stop.send_replace(true);
+        let mut acknowledged = Vec::new();
+        for client in self.at_work {
+            acknowledged.extend(client.await.unwrap());
+        }
+        acknowledged.sort_by_key(|(_, at)| *at);
+        let pairs = acknowledged.windows(2);
+        let stall = pairs.map(|pair| pair[1].1 - pair[0].1).max();
+        let jobs: BTreeSet<JobId> = acknowledged.iter().map(|(job, _)| *job).collect();
+        assert_eq!(jobs.len(), acknowledged.len(), "every job once");
+        (jobs, stall.unwrap_or_default())
+    }
+}
+
+async fn submit_until(client: Client, stopped: watch::Receiver<bool>) -> Vec<(JobId, Instant)> {
+    let mut acknowledged = Vec::new();
+    while !*stopped.borrow() {
+        let submitted = client.submit_job(shell("exit 0")).await;
+        let submitted = submitted.expect("no call fails, whatever is operated");
+        acknowledged.push((submitted.job, Instant::now()));
+        sleep(PAUSE).await;
+    }
+    acknowledged
+}
+
+async fn known(client: &Client) -> BTreeSet<JobId> {
+    let all = v1::ListJobsRequest::default();
+    let listed = client.list_jobs(all, usize::MAX).await.unwrap();
+    listed.1.iter().map(|job| JobId(job.id)).collect()
+}
+
+/// What was acknowledged is there.
+async fn keeps(client: &Client, acknowledged: &BTreeSet<JobId>) {
+    let known = known(client).await;
+    let lost: Vec<&JobId> = acknowledged.difference(&known).collect();
+    assert!(lost.is_empty(), "{lost:?} were acknowledged and are lost");
+}
+
+async fn runs_a_job(client: &Client) {
+    let job = client.submit_job(shell("exit 0")).await.unwrap().job;
+    let ended = timeout(PATIENCE, client.wait_job(job)).await;
+    assert_eq!(ended.unwrap().unwrap().phase(), v1::JobPhase::Succeeded);
+}
+
+/// Starts one more replica and makes it a member by this command; gives its index.
+async fn admit(cluster: &mut Cluster, words: &[&str]) -> usize {
+    let new = cluster.add_replica(false);
+    cluster.replicas[new].start();
+    let named = format!("{}={}", new + 1, cluster.addresses.last().unwrap());
+    let words = [&["cluster"], words, &[&named]].concat();
+    let admitted = cluster.muster(&words).await;
+    assert_eq!(admitted.code, 0, "{admitted:?}");
+    new
+}
+
+async fn remove(cluster: &mut Cluster, replica: usize) {
+    let id = (replica + 1).to_string();
+    let removed = cluster.muster(&["cluster", "remove", &id]).await;
+    assert_eq!(removed.code, 0, "{removed:?}");
+    eventually("who is removed ends", async || {
+        (!cluster.replicas[replica].is_running()).then_some(())
+    })
+    .await;
+}
+
+/// Ends every replica that is left and then the agent, one by one, and starts each again once the others are whole.
+async fn restart_all(cluster: &mut Cluster, client: &Client, replicas: &[usize]) {
+    for replica in replicas {
+        cluster.replicas[*replica].end();
+        cluster.replicas[*replica].start();
+        let config = ClientConfig {
+            discover: false,
+            ..ClientConfig::new([cluster.addresses[*replica].clone()])
+        };
+        let restarted = Client::connect(config).await.unwrap();
+        eventually("it serves again", async || {
+            let consistency = v1::Consistency::Linearizable;
+            restarted.status(consistency).await.ok().map(drop)
+        })
+        .await;
+    }
+    cluster.workers[0].end();
+    cluster.workers[0].start();
+    runs_a_job(client).await;
+}
+
+/// Kills every replica, removes all data, and makes a cluster of one out of a backup, on the first one's machine.
+async fn destroy_and_restore(cluster: &mut Cluster, file: &str) {
+    for replica in &mut cluster.replicas {
+        replica.kill();
+    }
+    for replica in &cluster.replicas {
+        fs::remove_dir_all(replica.data_dir()).unwrap();
+    }
+    let address = cluster.addresses[0].clone();
+    let folder = cluster.replicas[0].data_dir();
+    let folder = folder.to_str().unwrap();
+    let words = ["snapshot", "restore", file, "--data-dir", folder];
+    let rest = ["--cluster-id", "second", "--advertise", &address];
+    let restored = cluster.muster(&[words, rest].concat()).await;
+    assert_eq!(restored.code, 0, "{restored:?}");
+    let mut settings = cluster.replicas[0].settings();
+    settings["cluster_id"] = "second".into();
+    settings["peers"] = json!({"1": address});
+    fs::write(&cluster.replicas[0].config, settings.to_string()).unwrap();
+    cluster.replicas[0].start();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_day_of_operations_loses_nothing_and_fails_no_call() {
+    let mut cluster = Cluster::start(Shape {
+        replicas: 3,
+        workers: 1,
+        gpus: 0,
+    })
+    .await;
+    let client = cluster.client().await;
+    let clients = Clients::start(&cluster.addresses).await;
+
+    // Three become five, and three again: the leader is one of those that leave.
+    for _ in 0..2 {
+        admit(&mut cluster, &["add"]).await;
+    }
+    let mut members: Vec<usize> = (0..5).collect();
+    let leader = cluster.leader(&client).await;
+    let other = members.iter().find(|it| **it != leader).copied().unwrap();
+    for leaving in [leader, other] {
+        remove(&mut cluster, leaving).await;
+        members.retain(|it| *it != leaving);
+    }
+    // One dies, and a new one takes its place.
+    let dead = members.remove(0);
+    cluster.replicas[dead].kill();
+    let id = (dead + 1).to_string();
+    members.push(admit(&mut cluster, &["replace", &id]).await);
+    restart_all(&mut cluster, &client, &members).await;
+    let (before, stall) = clients.end().await;
+    keeps(&client, &before).await;
+
+    // What is acknowledged after a backup is lost with the cluster, so nobody submits until it is back.
+    let file = cluster.write("saved.backup", "");
+    fs::remove_file(&file).unwrap();
+    let file = file.to_str().unwrap();
+    let mut save = cluster.command(&["snapshot", "save", file]);
+    save.env("MUSTER_USER", "root");
+    let saved = Run::of(save, "").await;
+    assert_eq!(saved.code, 0, "{saved:?}");
+    destroy_and_restore(&mut cluster, file).await;
+    cluster.addresses.truncate(1);
+    let client = cluster.client().await;
+    runs_a_job(&client).await;
+    let clients = Clients::start(&cluster.addresses).await;
+    for _ in 0..2 {
+        admit(&mut cluster, &["add"]).await;
+    }
+    runs_a_job(&client).await;
+    let (after, later_stall) = clients.end().await;
+    let all: BTreeSet<JobId> = before.union(&after).copied().collect();
+    assert_eq!(all.len(), before.len() + after.len(), "no id twice");
+    keeps(&client, &all).await;
+    let (count, stall) = (all.len(), stall.max(later_stall));
+    note(&format!(
+        "a day of operations: {count} jobs by {CLIENTS} clients, longest time without a write {stall:?}"
+    ));
+}
