@@ -20,38 +20,37 @@ impl Nemesis {
         let leader = self.leader().await?;
         let (name, old) = (self.name_of(leader), self.cluster.replica_ids()[leader]);
         let fourth = self.cluster.start_spare()?;
-        self.admit(&fourth, promotion(fourth.id)).await?;
-        self.remove(old).await?;
+        self.admit(&fourth).await?;
+        self.remove(old, false).await?;
         self.await_end_of(leader, "it was removed").await?;
         let new = self.cluster.renew_replica(leader)?;
-        self.admit(&new, promotion(new.id)).await?;
-        self.remove(fourth.id).await?;
+        self.admit(&new).await?;
+        self.remove(fourth.id, false).await?;
         self.await_end_of_spare(&fourth).await?;
         self.judge_voters().await?;
         Ok(name)
     }
 
-    /// A new replica takes the place of one that will not come back, on its machine.
-    pub(super) async fn replace(&mut self, replica: usize) -> Result<(), RunError> {
+    /// A new replica takes the place of one that will not come back, on its machine and under its address: that one is removed
+    /// first, though two voters are left until the new one has caught up.
+    pub(super) async fn rejoin(&mut self, replica: usize) -> Result<(), RunError> {
         let old = self.cluster.replica_ids()[replica];
+        self.remove(old, true).await?;
         let new = self.cluster.renew_replica(replica)?;
-        let change = Change::Replace(v1::ReplaceReplica {
-            old_replica_id: old.get(),
-            new_replica_id: new.id.get(),
-        });
-        self.admit(&new, change).await
+        self.admit(&new).await
     }
 
-    /// Adds a replica, and makes it a voter by this change once it has caught up.
-    async fn admit(&self, new: &Newcomer, change: Change) -> Result<(), RunError> {
+    /// Adds a replica, and lets it vote once it has caught up.
+    async fn admit(&self, new: &Newcomer) -> Result<(), RunError> {
         let add = Change::Add(v1::AddReplica {
             replica_id: new.id.get(),
             address: new.address.clone(),
         });
         self.client.change_replicas(add, false).await?;
+        let promote = Change::PromoteReplicaId(new.id.get());
         let deadline = Instant::now() + WHOLE_PATIENCE;
         loop {
-            match self.client.change_replicas(change.clone(), false).await {
+            match self.client.change_replicas(promote.clone(), false).await {
                 Ok(_) => return Ok(()),
                 Err(error) if passes(&error) && Instant::now() < deadline => sleep(POLL).await,
                 Err(error) => return Err(error.into()),
@@ -59,9 +58,10 @@ impl Nemesis {
         }
     }
 
-    async fn remove(&self, replica: ReplicaId) -> Result<(), RunError> {
+    /// Removes a replica; `force`: also where two voters are left.
+    async fn remove(&self, replica: ReplicaId, force: bool) -> Result<(), RunError> {
         let change = Change::RemoveReplicaId(replica.get());
-        self.client.change_replicas(change, false).await?;
+        self.client.change_replicas(change, force).await?;
         Ok(())
     }
 
@@ -96,10 +96,6 @@ impl Nemesis {
         self.effect = Some(Effect::Known(voters == expected));
         Ok(())
     }
-}
-
-fn promotion(learner: ReplicaId) -> Change {
-    Change::PromoteReplicaId(learner.get())
 }
 
 /// Whether a refusal passes by waiting: the learner is not level yet, or another change goes on.

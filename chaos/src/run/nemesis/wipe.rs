@@ -20,7 +20,7 @@ const SAYS: &str = "its data directory was lost or replaced";
 impl Nemesis {
     /// Starts a follower without its data. It says why it does not serve, and the others go on. Then the leader dies: of three
     /// replicas only one is left that may vote, so nobody may lead until the leader is back. In the end a new replica takes its place,
-    /// on the same machine and under the same address, as `muster cluster replace` does it.
+    /// on the same machine and under the same address, as `muster cluster remove --force` and `add` do it.
     pub(super) async fn wipe_replica(&mut self) -> Result<String, RunError> {
         let replica = self.follower().await?;
         let member = &self.cluster.replicas()[replica];
@@ -33,7 +33,7 @@ impl Nemesis {
         self.judge_wiped(replica, said_before).await?;
         self.judge_without_leader(replica).await?;
         let name = self.name_of(replica);
-        self.replace(replica).await?;
+        self.rejoin(replica).await?;
         Ok(name)
     }
 
