@@ -125,7 +125,7 @@ impl Tempo {
         }
     }
 
-    /// How long the quiet phase may take until every job has ended: leases, back-offs and run times.
+    /// How long the quiet phase may take until one more job has ended: leases, back-offs and run times.
     #[must_use]
     pub const fn quiet_max(self) -> Duration {
         match self {

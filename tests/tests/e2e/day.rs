@@ -139,7 +139,7 @@ async fn destroy_and_restore(cluster: &mut Cluster, file: &str) {
     let folder = folder.to_str().unwrap();
     let words = ["snapshot", "restore", file, "--data-dir", folder];
     let rest = ["--cluster-id", "second", "--advertise", &address];
-    let restored = cluster.muster(&[words, rest].concat()).await;
+    let restored = cluster.muster(&[&words[..], &rest[..]].concat()).await;
     assert_eq!(restored.code, 0, "{restored:?}");
     let mut settings = cluster.replicas[0].settings();
     settings["cluster_id"] = "second".into();

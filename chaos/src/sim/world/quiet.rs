@@ -25,12 +25,13 @@ const OPERATORS_REQUESTS: u128 = 1 << 100;
 const UNBLOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl World {
-    /// Waits until every acknowledged job has ended and no process is left.
+    /// Waits until every acknowledged job has ended and no process is left, as long as one more ends now and then.
     pub(super) async fn quiet(&self, users: Vec<oneshot::Receiver<()>>) {
         if !self.goes_on() {
             return;
         }
-        let deadline = Instant::now() + self.options.scale.tempo.quiet_max();
+        let patience = self.options.scale.tempo.quiet_max();
+        let mut deadline = Instant::now() + patience;
         for finished in users {
             if tokio::time::timeout_at(deadline, finished).await.is_err() {
                 self.judges.violate(Violation::Stuck(
@@ -40,7 +41,17 @@ impl World {
             }
         }
         let mut unblocked = 0;
-        while !self.settled() && self.goes_on() {
+        let mut fewest = usize::MAX;
+        while self.goes_on() {
+            let (jobs, processes) = self.left();
+            if jobs + processes == 0 {
+                break;
+            }
+            // The more was submitted, the longer it takes; what never ends stays when all the rest has ended.
+            if jobs < fewest {
+                fewest = jobs;
+                deadline = Instant::now() + patience;
+            }
             self.give_back(&mut unblocked).await;
             if Instant::now() > deadline {
                 self.judges.violate(Violation::Stuck(describe_stuck(self)));
@@ -85,16 +96,23 @@ impl World {
         }
     }
 
-    fn settled(&self) -> bool {
+    /// Acknowledged jobs that have not ended, by the replica that knows of the fewest ends, and processes that run.
+    fn left(&self) -> (usize, usize) {
         let (running, jobs) = self.judges.with(|seen| {
             let jobs: Vec<JobId> = seen.acknowledged.jobs().collect();
             (seen.book.running(), jobs)
         });
-        let ended = |handle: &Handle<State>| {
-            handle.with_state(|state| jobs.iter().all(|job| has_ended_or_never_can(state, *job)))
+        let unended = |handle: &Handle<State>| {
+            handle.with_state(|state| {
+                let left = jobs
+                    .iter()
+                    .filter(|job| !has_ended_or_never_can(state, **job));
+                left.count()
+            })
         };
         let up = self.members_up();
-        running == 0 && up.iter().all(|(_, handle)| ended(handle))
+        let most = up.iter().map(|(_, handle)| unended(handle)).max();
+        (most.unwrap_or(0), running)
     }
 }
 
