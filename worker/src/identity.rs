@@ -168,6 +168,12 @@ impl DataDirectory {
         self.path.join("gpu-faults.json")
     }
 
+    /// The replicas that the cluster named.
+    #[must_use]
+    pub fn replicas(&self) -> PathBuf {
+        self.path.join("replicas.json")
+    }
+
     /// The journal.
     #[must_use]
     pub fn journal(&self) -> PathBuf {

@@ -33,6 +33,7 @@ pub mod limits;
 pub mod logs;
 mod metrics;
 mod metrics_page;
+mod replicas;
 mod run;
 mod runner;
 mod session;

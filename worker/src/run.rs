@@ -30,6 +30,7 @@ use crate::inbox::{Outbox, inbox};
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
 use crate::metrics_page;
+use crate::replicas::KnownReplicas;
 use crate::runner::{self, Hardware, Runner, RunnerConfig, SharedMemoryHost};
 use crate::session::SessionKeeper;
 use crate::task_place;
@@ -111,13 +112,15 @@ impl Loops {
         let (agent, actions, late) = recover(&runner, data, records).await?;
         let watched = gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone());
         let dialer = dialer(&config, &host.name)?;
-        let place = place(data, &host, (clock, dialer.clone()), &config);
+        let replicas = KnownReplicas::open(config.schedulers.clone(), data.replicas());
+        let reach = (replicas.clone(), dialer.clone());
+        let place = place(data, &host, (clock, reach), &config);
         let desk = health::start(&config.health, place, watched, outbox.clone(), stop);
         let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
         let (newest, accepted) = watch::channel(agent.leader());
         let keeper = SessionKeeper::new(
             (host, engines),
-            (config.schedulers, dialer.clone()),
+            (replicas, dialer.clone()),
             outbox,
             accepted,
             stop.clone(),
@@ -205,7 +208,7 @@ fn dialer(config: &WorkerConfig, host: &str) -> Result<Dialer, Error> {
 fn place(
     data: &DataDirectory,
     host: &HostRegistration,
-    (clock, dialer): (LeaseClock, Dialer),
+    (clock, (replicas, dialer)): (LeaseClock, (KnownReplicas, Dialer)),
     config: &WorkerConfig,
 ) -> health::Place {
     health::Place {
@@ -214,7 +217,7 @@ fn place(
         boot_id: host.boot_id.clone(),
         rebooted: data.rebooted(),
         clock,
-        schedulers: config.schedulers.clone(),
+        replicas,
         dialer,
         runs_containers: config.container_engine.runs_containers(),
     }

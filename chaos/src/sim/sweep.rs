@@ -9,7 +9,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -311,12 +311,11 @@ impl fmt::Display for SweepReport {
 pub fn sweep(options: SweepOptions, progress: &mut (dyn Write + Send)) -> io::Result<SweepReport> {
     let (sums, failures, first) = Sweep::run(&options, progress)?;
     let meta = meta_test(&options, first.as_ref())?;
-    let mut mutants = Vec::new();
-    if options.mutants {
-        for mutant in Mutant::ALL {
-            mutants.push((mutant, find(mutant, &options)?));
-        }
-    }
+    let mutants = if options.mutants {
+        find_all(&options)?
+    } else {
+        Vec::new()
+    };
     Ok(SweepReport {
         options,
         failures,
@@ -335,6 +334,38 @@ fn world_of(options: &SweepOptions, seed: u64, mutant: Option<Mutant>) -> WorldO
         jobs: options.jobs,
         scale: options.scale,
     }
+}
+
+/// Looks for every mutant, in their order.
+fn find_all(options: &SweepOptions) -> io::Result<Vec<(Mutant, Option<Find>)>> {
+    let next = AtomicUsize::new(0);
+    let find_some = || {
+        let mut found = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            match Mutant::ALL.get(number) {
+                Some(mutant) => found.push((number, (*mutant, find(*mutant, options)?))),
+                None => return Ok(found),
+            }
+        }
+    };
+    let mut found: Vec<_> = on_all_cores(find_some)?.into_iter().flatten().collect();
+    found.sort_by_key(|(number, _)| *number);
+    Ok(found.into_iter().map(|(_, found)| found).collect())
+}
+
+/// Does something in a thread for each core, until it has ended in all.
+fn on_all_cores<T: Send>(work: impl Fn() -> io::Result<T> + Sync) -> io::Result<Vec<T>> {
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        let runners: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
+        let ended = runners.into_iter().map(|runner| {
+            runner
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("a thread of the sweep panicked")))
+        });
+        ended.collect()
+    })
 }
 
 /// The first seed that finds a mutant by what it must show as.
@@ -372,17 +403,7 @@ impl<'a> Sweep<'a> {
             first: None,
             progress,
         });
-        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-        std::thread::scope(|scope| {
-            let runners: Vec<_> = (0..threads)
-                .map(|_| scope.spawn(|| run_some(&next, options, &sweep)))
-                .collect();
-            runners.into_iter().try_for_each(|runner| {
-                runner
-                    .join()
-                    .unwrap_or_else(|_| Err(io::Error::other("a thread of the sweep panicked")))
-            })
-        })?;
+        on_all_cores(|| run_some(&next, options, &sweep))?;
         let Self {
             sums,
             mut failures,
@@ -453,7 +474,7 @@ mod tests {
         let options = SweepOptions {
             first: 100,
             seeds: 4,
-            faults_s: 40,
+            faults_s: 60,
             all_lines: true,
             mutants: true,
             ..SweepOptions::default()

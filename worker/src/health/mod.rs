@@ -60,6 +60,7 @@ use tokio_util::sync::CancellationToken;
 use crate::gpu::{GpuSensors, GpuUse, Injector};
 use crate::inbox::Outbox;
 use crate::limits::{HEALTH_ORDERS_MAX, HEALTH_SEEN_MAX, INJECTIONS_WAITING_MAX};
+use crate::replicas::KnownReplicas;
 use crate::topology::PciAddress;
 
 pub use config::{CheckDialect, Expected, HealthConfig, SiteCheck};
@@ -230,8 +231,8 @@ pub(crate) struct Place {
     /// Whether the host has booted since the last agent ran.
     pub(crate) rebooted: bool,
     pub(crate) clock: LeaseClock,
-    /// Addresses (`host:port`) of scheduler replicas.
-    pub(crate) schedulers: Vec<String>,
+    /// The scheduler's replicas.
+    pub(crate) replicas: KnownReplicas,
     /// Opens connections to them.
     pub(crate) dialer: Dialer,
     /// Whether tasks in containers run here.
@@ -285,7 +286,7 @@ pub(crate) fn start(
         },
         (Arc::new(move || place.clock.now()), against.clone()),
         (outbox.clone(), seen.clone()),
-        rules::RulesSource::new(place.schedulers.clone()).dialing(place.dialer.clone()),
+        rules::RulesSource::new(place.replicas.clone()).dialing(place.dialer.clone()),
     );
     if place.rebooted && !was_ordered(&place.data) {
         judge.rebooted();

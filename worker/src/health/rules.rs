@@ -8,11 +8,12 @@ use muster_tls::Dialer;
 use tonic::transport::Endpoint;
 
 use crate::limits::{HEALTH_RULES_ANSWER_MAX, HEALTH_RULES_PAUSE, MESSAGE_BYTES_MAX};
+use crate::replicas::KnownReplicas;
 
 /// Fetches the rules of a revision from any replica that has them.
 #[derive(Clone, Debug)]
 pub(super) struct RulesSource {
-    schedulers: Vec<String>,
+    replicas: KnownReplicas,
     dialer: Dialer,
 }
 
@@ -27,10 +28,10 @@ enum Answer {
 }
 
 impl RulesSource {
-    /// Replicas by their addresses (`host:port`).
-    pub(super) fn new(schedulers: Vec<String>) -> Self {
+    /// The replicas that are known at the time.
+    pub(super) fn new(replicas: KnownReplicas) -> Self {
         let dialer = Dialer::default();
-        Self { schedulers, dialer }
+        Self { replicas, dialer }
     }
 
     /// As given, by connections that this dialer opens.
@@ -45,7 +46,7 @@ impl RulesSource {
         }
         let mut is_told = false;
         loop {
-            for address in &self.schedulers {
+            for address in &self.replicas.addresses() {
                 let asked = ask(&self.dialer, address, revision);
                 let asked = tokio::time::timeout(HEALTH_RULES_ANSWER_MAX, asked);
                 let answer = asked.await;
@@ -104,7 +105,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn shipped_rules_are_here_and_others_are_asked_for_until_they_are_had() {
-        let source = RulesSource::new(Vec::new());
+        let source = RulesSource::new(KnownReplicas::configured(Vec::new()));
         let shipped = source.clone().rules(Revision(0)).await;
         assert_eq!(shipped, Some(RuleSet::shipped().unwrap()));
         let asked = tokio::time::timeout(Duration::from_secs(60), source.rules(Revision(7)));

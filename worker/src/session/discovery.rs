@@ -10,31 +10,27 @@ use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 
 use super::attempt::{Opened, Refusal, attempt};
+use crate::replicas::KnownReplicas;
 
 /// How long a connection may take: within a cluster it takes milliseconds, and one whose first packet was lost is sent
 /// again only after a second, so a new one is sooner there.
 const CONNECT_MAX: Duration = Duration::from_millis(500);
 /// How often an idle connection is probed, and how long the answer may take: finds a peer that vanished.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Addresses learned from hints that are remembered beside the configured ones.
-const LEARNED_MAX: usize = 16;
 
-/// The replicas that are known.
+/// The replicas that are known, and the connections to them.
 #[derive(Debug)]
 pub(super) struct Discovery {
-    /// Configured addresses, then those learned from hints.
-    addresses: Vec<String>,
-    configured: usize,
+    replicas: KnownReplicas,
     dialer: Dialer,
     channels: BTreeMap<String, Channel>,
 }
 
 impl Discovery {
-    pub(super) fn new(configured: Vec<String>, dialer: Dialer) -> Self {
+    pub(super) fn new(replicas: KnownReplicas, dialer: Dialer) -> Self {
         Self {
-            configured: configured.len(),
+            replicas,
             dialer,
-            addresses: configured,
             channels: BTreeMap::new(),
         }
     }
@@ -49,7 +45,8 @@ impl Discovery {
     /// a final rejection counts more than silence.
     pub(super) async fn find(&mut self, hello: &v1::Hello) -> Result<Opened, Refusal> {
         let mut refusal = Refusal::Unreachable("no replica is known".to_owned());
-        let mut asked: BTreeSet<String> = self.addresses.iter().cloned().collect();
+        let mut asked: BTreeSet<String> = self.replicas.addresses().into_iter().collect();
+        self.channels.retain(|address, _| asked.contains(address));
         let mut attempts = FuturesUnordered::new();
         for address in asked.clone() {
             match self.channel(&address) {
@@ -63,7 +60,6 @@ impl Discovery {
                 Err(Refusal::NotLeader {
                     leader: Some(leader),
                 }) if asked.insert(leader.clone()) => {
-                    self.learn(&leader);
                     let channel = self.channel(&leader)?;
                     attempts.push(ask(leader, channel, hello));
                 }
@@ -78,28 +74,9 @@ impl Discovery {
         Err(refusal)
     }
 
-    /// Takes over which replicas there are, beside the configured ones: those may all be replaced one day.
-    pub(super) fn know(&mut self, replicas: &[String]) {
-        if replicas.is_empty() {
-            return;
-        }
-        let (configured, learned) = self.addresses.split_at(self.configured);
-        let gone = learned.iter().filter(|address| !replicas.contains(address));
-        for address in gone {
-            self.channels.remove(address);
-        }
-        let is_new = |address: &&String| !configured.contains(address);
-        let new: Vec<String> = replicas.iter().filter(is_new).cloned().collect();
-        self.addresses.truncate(self.configured);
-        self.addresses.extend(new.into_iter().take(LEARNED_MAX));
-    }
-
-    fn learn(&mut self, address: &str) {
-        if self.addresses.len() >= self.configured + LEARNED_MAX {
-            let forgotten = self.addresses.remove(self.configured);
-            self.channels.remove(&forgotten);
-        }
-        self.addresses.push(address.to_owned());
+    /// Takes over which replicas there are.
+    pub(super) fn know(&self, replicas: &[String]) {
+        self.replicas.know(replicas);
     }
 
     fn channel(&mut self, address: &str) -> Result<Channel, Refusal> {
@@ -136,25 +113,5 @@ fn graver(known: Refusal, found: Refusal) -> Refusal {
         known
     } else {
         found
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_replicas_are_known_though_all_that_were_configured_are_replaced() {
-        let words =
-            |list: &[&str]| -> Vec<String> { list.iter().map(|word| (*word).to_owned()).collect() };
-        let mut discovery = Discovery::new(words(&["a:1", "b:1"]), Dialer::default());
-        discovery.learn("c:1");
-        discovery.know(&words(&["b:1", "c:1", "d:1"]));
-        assert_eq!(discovery.addresses, words(&["a:1", "b:1", "c:1", "d:1"]));
-        discovery.know(&words(&["d:1", "e:1"]));
-        assert_eq!(discovery.addresses, words(&["a:1", "b:1", "d:1", "e:1"]));
-        // An older leader does not say.
-        discovery.know(&[]);
-        assert_eq!(discovery.addresses, words(&["a:1", "b:1", "d:1", "e:1"]));
     }
 }

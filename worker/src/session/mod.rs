@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::container_engine::FoundEngine;
 use crate::error::Error;
 use crate::inbox::{Incoming, Outbox};
+use crate::replicas::KnownReplicas;
 use attempt::{Opened, Refusal};
 use discovery::Discovery;
 use pause::Pause;
@@ -55,7 +56,7 @@ pub(crate) struct SessionKeeper {
 impl SessionKeeper {
     pub(crate) fn new(
         (registration, engine): (HostRegistration, watch::Receiver<Option<FoundEngine>>),
-        (schedulers, dialer): (Vec<String>, Dialer),
+        (replicas, dialer): (KnownReplicas, Dialer),
         inbox: Outbox,
         newest: watch::Receiver<LeadershipEpoch>,
         shutdown: CancellationToken,
@@ -63,7 +64,7 @@ impl SessionKeeper {
         Self {
             registration,
             engine,
-            discovery: Discovery::new(schedulers, dialer),
+            discovery: Discovery::new(replicas, dialer),
             inbox,
             newest,
             shutdown,

@@ -38,6 +38,7 @@ use crate::health::rules::RulesSource;
 use crate::health::sampler::Sweep;
 use crate::health::{Against, Sample, Seen, THIS_HOST, makes_unfit};
 use crate::inbox::{Incoming, inbox};
+use crate::replicas::KnownReplicas;
 
 /// Who wrote a record of the kernel's log, as its first number says: the kernel, or a process.
 pub(super) const KERNEL: u32 = 3;
@@ -274,7 +275,7 @@ impl World {
                 Against::default(),
             ),
             (outbox, seen),
-            RulesSource::new(Vec::new()),
+            RulesSource::new(KnownReplicas::configured(Vec::new())),
         );
         Watcher {
             judge,

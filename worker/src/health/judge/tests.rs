@@ -6,6 +6,7 @@ use muster_core::health::kernel_log::{Cursor, Event, HostSign, Place, Scanner, T
 use super::*;
 use crate::gpu::faulted;
 use crate::inbox::inbox;
+use crate::replicas::KnownReplicas;
 use muster_supervisor::clock::LeaseClock;
 
 const FIRST: GpuUuid = GpuUuid(1);
@@ -39,7 +40,7 @@ impl Rig {
             host,
             (Arc::new(move || clock.now()), Against::default()),
             (outbox, seen),
-            RulesSource::new(Vec::new()),
+            RulesSource::new(KnownReplicas::configured(Vec::new())),
         );
         Self {
             judge,
