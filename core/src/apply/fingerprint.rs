@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::access::{TokenHash, User};
+use crate::access::{JoinGrant, TokenHash, User};
 use crate::command::{Block, BlockTarget};
 use crate::ids::JobId;
 use crate::quota::QueueTree;
@@ -41,6 +41,9 @@ pub(super) enum Request<'a> {
     AddUser(&'a str, &'a str, &'a User),
     RemoveUser(&'a str, &'a str),
     RotateToken(&'a str, &'a str, TokenHash),
+    AddJoinToken(&'a str, &'a str, &'a JoinGrant),
+    RevokeJoinToken(&'a str, &'a str),
+    UseJoinToken(&'a str, &'a str, TokenHash),
 }
 
 impl Request<'_> {
@@ -96,6 +99,18 @@ impl Request<'_> {
             Self::RemoveUser(author, name) => fold.plain(14, [author, name]),
             Self::RotateToken(author, name, token) => {
                 fold.plain(15, [author, name]);
+                fold.0.extend_from_slice(&token.0);
+            }
+            Self::AddJoinToken(author, id, grant) => {
+                fold.plain(16, [author, id]);
+                fold.0.extend_from_slice(&grant.hash.0);
+                fold.number(grant.ttl_ms);
+                fold.number(u64::from(grant.uses_max));
+                fold.texts(grant.host_pattern.iter().collect::<Vec<_>>().into_iter());
+            }
+            Self::RevokeJoinToken(author, id) => fold.plain(17, [author, id]),
+            Self::UseJoinToken(id, host, token) => {
+                fold.plain(18, [id, host]);
                 fold.0.extend_from_slice(&token.0);
             }
             Self::SetTopology(author, topology) => {

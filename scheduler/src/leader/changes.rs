@@ -124,6 +124,7 @@ impl Changes {
             | EventKind::JobPruned { .. }
             | EventKind::JobDefaultsSet { .. }
             | EventKind::ReplicaChanged { .. }
+            | EventKind::AccessChanged { .. }
             | EventKind::TaskStarted { .. }
             | EventKind::HostHealthChanged { .. }
             | EventKind::GpuHealthChanged { .. }
