@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use muster_raft_store::{MembershipError, OpenError};
 use muster_settings::BrokenRule;
 use muster_tls::TlsError;
+use muster_tls::issue::IssueError;
 
 /// Why [`run`](crate::run) returned without being asked to.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +17,9 @@ pub enum Error {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The authority's key cannot be used.
+    #[error(transparent)]
+    Authority(#[from] IssueError),
     /// An address cannot be listened on.
     #[error("listening on {address} for {purpose} failed")]
     Listen {

@@ -113,6 +113,7 @@ impl SecuredCluster {
             ca: Some(self.file("ca.pem")),
             certificate: name.map(|name| self.file(&format!("{name}.pem"))),
             key: name.map(|name| self.file(&format!("{name}.key"))),
+            ca_key: None,
         }
     }
 

@@ -168,7 +168,10 @@ fn authors(write: &mut Kind) -> Vec<&mut String> {
         Kind::AddUser(asked) => vec![&mut asked.author],
         Kind::RemoveUser(asked) => vec![&mut asked.author],
         Kind::RotateUserToken(asked) => vec![&mut asked.author],
+        Kind::AddJoinToken(asked) => vec![&mut asked.author],
+        Kind::RevokeJoinToken(asked) => vec![&mut asked.author],
         Kind::SetQueue(_)
+        | Kind::UseJoinToken(_)
         | Kind::TransferLeader(_)
         | Kind::ChangeReplicas(_)
         | Kind::InjectFault(_) => Vec::new(),

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task;
+use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
 use metrics::counter;
@@ -33,6 +34,16 @@ use rights::Need;
 
 /// Reason of a refusal for calls that come too fast.
 const TOO_MANY_CALLS: &str = "TOO_MANY_CALLS";
+
+/// Calls of those from one address who join and are nobody yet: a rack of workers that come at once is served in seconds, whoever
+/// tries tokens finds none.
+const STRANGERS_CALLS_PER_SECOND: u32 = 20;
+/// Such calls at once after a pause.
+const STRANGERS_CALLS_AT_ONCE: u32 = 200;
+const STRANGERS: Allowance = Allowance {
+    per_second: STRANGERS_CALLS_PER_SECOND,
+    at_once: STRANGERS_CALLS_AT_ONCE,
+};
 
 /// Puts a [`Gate`] in front of services.
 #[derive(Clone)]
@@ -92,6 +103,7 @@ where
         let peer = request.extensions().get::<SecuredPeer>().cloned();
         let method = request.uri().path();
         let passed = match &peer {
+            None if self.layer.context.config.tls.is_on() => Err(unsecured()),
             None => Ok(Caller::Open),
             Some(peer) => self.layer.pass(method, peer, request.headers()),
         };
@@ -136,7 +148,12 @@ impl GateLayer {
         let (caller, role) = match proven {
             Ok(proven) => proven,
             // A probe need not be anybody.
-            Err(_) if need == Need::Nothing => return Ok(Caller::Nobody),
+            Err(_) if need == Need::Nothing => {
+                if rights::is_costly(method) {
+                    self.take_strangers_turn(peer)?;
+                }
+                return Ok(Caller::Nobody);
+            }
             Err(status) => {
                 return Err(Refusal {
                     caller: None,
@@ -151,6 +168,17 @@ impl GateLayer {
         Ok(caller)
     }
 
+    /// Refuses an address from which too many calls came lately of somebody who did not prove to be anybody.
+    fn take_strangers_turn(&self, peer: &SecuredPeer) -> Result<(), Refusal> {
+        let from = { peer.address }.map_or_else(String::new, |address| address.ip().to_string());
+        // No user's name has a space.
+        let taken = self.rates.take(&format!("from {from}"), Instant::now(), STRANGERS);
+        taken.map_err(|wait| {
+            let limit = (STRANGERS.per_second, "STRANGERS_CALLS_PER_SECOND");
+            too_many("whoever calls from there without a certificate", limit, wait)
+        })
+    }
+
     /// Refuses a user who has made too many calls lately. Workers and replicas make those that they must.
     fn take_turn(&self, caller: &Caller) -> Result<(), Refusal> {
         let Caller::User(name) = caller else {
@@ -163,25 +191,30 @@ impl GateLayer {
         };
         let taken = self.rates.take(name, Instant::now(), allowance);
         taken.map_err(|wait| {
-            let limit = allowance.per_second;
-            let message = format!(
-                "{caller} makes more than {limit} calls a second (calls_per_second_per_user)"
-            );
-            let metadata = [
-                ("limit_name", "calls_per_second_per_user".to_owned()),
-                ("limit", limit.to_string()),
-            ];
-            Refusal {
-                status: status::retryable(
-                    Code::ResourceExhausted,
-                    TOO_MANY_CALLS,
-                    &message,
-                    &metadata,
-                    wait,
-                ),
-                caller: None,
-            }
+            let limit = (allowance.per_second, "calls_per_second_per_user");
+            too_many(&caller.to_string(), limit, wait)
         })
+    }
+}
+
+fn too_many(who: &str, (limit, limit_name): (u32, &str), wait: Duration) -> Refusal {
+    let message = format!("{who} makes more than {limit} calls a second ({limit_name})");
+    let metadata = [
+        ("limit_name", limit_name.to_owned()),
+        ("limit", limit.to_string()),
+    ];
+    let code = Code::ResourceExhausted;
+    Refusal {
+        status: status::retryable(code, TOO_MANY_CALLS, &message, &metadata, wait),
+        caller: None,
+    }
+}
+
+/// A connection of which nobody knows how it came about is not let through where all are encrypted.
+fn unsecured() -> Refusal {
+    Refusal {
+        status: Status::internal("the connection does not say whose it is"),
+        caller: None,
     }
 }
 
