@@ -59,7 +59,9 @@ pub enum Rejection {
         why: String,
     },
     /// The join token is for others.
-    #[error("join token `{id}` is for hosts named `{pattern}`, not for `{host}`: start the worker with such a `name`, or use another token")]
+    #[error(
+        "join token `{id}` is for hosts named `{pattern}`, not for `{host}`: start the worker with such a `name`, or use another token"
+    )]
     JoinTokenOfOthers {
         /// Which.
         id: String,
@@ -69,7 +71,9 @@ pub enum Rejection {
         host: String,
     },
     /// Whoever has a certificate of this name is there.
-    #[error("host `{0}` is up, with a certificate of its own: stop its worker and try again when it is lost, or choose another `name`")]
+    #[error(
+        "host `{0}` is up, with a certificate of its own: stop its worker and try again when it is lost, or choose another `name`"
+    )]
     HostIsUp(String),
     /// The specification breaks rules.
     #[error("the job is not valid: {}", join(.0))]

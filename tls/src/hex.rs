@@ -16,8 +16,8 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
 
 /// The other way round; none if it is no such text.
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let is_plain = text.len().is_multiple_of(2)
-        && { text.bytes() }.all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_plain = text.len().is_multiple_of(2) && { text.bytes() }
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let pairs = (0..text.len()).step_by(2);
     let bytes = pairs.map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok());
     is_plain.then(|| bytes.collect())?

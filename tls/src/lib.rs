@@ -30,8 +30,8 @@ mod trust;
 
 pub use dialer::Dialer;
 pub use error::TlsError;
-pub use incoming::{SecuredConnection, SecuredPeer, incoming};
 pub use hex::digest;
+pub use incoming::{SecuredConnection, SecuredPeer, incoming};
 pub use join_token::{AuthoritiesHash, JoinToken};
 pub use life::Life;
 pub use material::{FILES_LOOKED_AT_EVERY, Tls, count_renewal, describe_metrics};

@@ -77,6 +77,9 @@ mod tests {
         assert!(!life.is_to_be_renewed_at(1_000) && !life.is_to_be_renewed_at(2_999));
         assert!(life.is_to_be_renewed_at(3_000) && !life.is_over_at(3_999));
         assert!(life.is_over_at(4_000));
-        assert!(life.is_over() && life.is_to_be_renewed(), "1970 is long ago");
+        assert!(
+            life.is_over() && life.is_to_be_renewed(),
+            "1970 is long ago"
+        );
     }
 }

@@ -242,7 +242,9 @@ impl Material {
         let life = chain.first().and_then(Life::of);
         if let Some(life) = life {
             // Seconds of Unix time are exact in a float for a long time.
-            gauge!(EXPIRY).set(f64::from(u32::try_from(life.expires_at()).unwrap_or(u32::MAX)));
+            gauge!(EXPIRY).set(f64::from(
+                u32::try_from(life.expires_at()).unwrap_or(u32::MAX),
+            ));
         }
         let unusable = |problem: String| TlsError::Unusable {
             path: path.clone(),

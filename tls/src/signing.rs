@@ -5,7 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rcgen::{CertificateParams, CertificateSigningRequestParams, Issuer, KeyPair, PublicKeyData as _};
+use rcgen::{
+    CertificateParams, CertificateSigningRequestParams, Issuer, KeyPair, PublicKeyData as _,
+};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use x509_parser::certificate::X509Certificate;
@@ -108,7 +110,9 @@ pub fn signing_request(key: &Path) -> Result<String, IssueError> {
             return Err(IssueError::Read { path, source });
         }
     };
-    Ok(CertificateParams::default().serialize_request(&pair)?.pem()?)
+    Ok(CertificateParams::default()
+        .serialize_request(&pair)?
+        .pem()?)
 }
 
 fn read(path: &Path) -> Result<String, IssueError> {
@@ -145,7 +149,10 @@ mod tests {
         let open = open.unwrap().unwrap();
         let key = folder.path().join("worker.key");
         let request = signing_request(&key).unwrap();
-        assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(&key).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         let role = PeerRole::Worker("gpu-1".to_owned());
         let request = SigningRequest::parse(&request).unwrap();
         let signed = open.sign(&request, &role, HOUR).unwrap();

@@ -257,7 +257,8 @@ impl WorkerConfig {
             Err(BrokenRule { key, rule })
         };
         if self.tls.ca_key.is_some() {
-            let rule = "must not be on a worker, which signs nothing: whoever has it can be everybody";
+            let rule =
+                "must not be on a worker, which signs nothing: whoever has it can be everybody";
             return broken("tls.ca_key", rule.to_owned());
         }
         if joining::joins(self) {

@@ -101,8 +101,9 @@ impl List {
         let client = options.connect().await?;
         let consistency = self.freshness.consistency();
         let answer = client.list_join_tokens(consistency).await?;
-        let tokens: Vec<JoinTokenView> =
-            { answer.tokens.into_iter() }.map(JoinTokenView::from).collect();
+        let tokens: Vec<JoinTokenView> = { answer.tokens.into_iter() }
+            .map(JoinTokenView::from)
+            .collect();
         let screen = options.screen();
         screen.data(&render_rows(&screen, answer.revision, &tokens)?)?;
         Ok(Exit::Ok)

@@ -48,7 +48,9 @@ impl Row for JoinTokenView {
     fn cells(&self, _now: Timestamp) -> Vec<Cell> {
         vec![
             self.id.clone().into(),
-            { self.host_pattern.clone() }.unwrap_or_else(|| "*".to_owned()).into(),
+            { self.host_pattern.clone() }
+                .unwrap_or_else(|| "*".to_owned())
+                .into(),
             format!("{}/{}", self.uses, self.uses_max).into(),
             self.expires_at.clone().into(),
             Cell::from(if self.spent { "no" } else { "yes" }),

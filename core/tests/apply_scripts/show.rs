@@ -576,7 +576,10 @@ fn access_changed(change: &AccessChange) -> String {
             role,
             queues,
             author,
-        } => format!("user {name} added by {author}: {role} [{}]", queues.join(",")),
+        } => format!(
+            "user {name} added by {author}: {role} [{}]",
+            queues.join(",")
+        ),
         C::UserRemoved { name, author } => format!("user {name} removed by {author}"),
         C::UserTokenRotated { name, author } => format!("token of {name} rotated by {author}"),
         C::JoinTokenAdded {

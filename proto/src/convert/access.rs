@@ -183,16 +183,19 @@ pub fn use_join_token_command(request: v1::UseJoinTokenRequest) -> Result<Comman
 /// All join tokens of a state, spent or not by the log's time.
 #[must_use]
 pub fn join_tokens_to_wire(state: &State) -> v1::ListJoinTokensResponse {
-    let tokens = state.join_tokens.iter().map(|(id, token)| v1::JoinTokenInfo {
-        id: id.to_string(),
-        author: token.author.clone(),
-        created_at_ms: token.created_at.0,
-        expires_at_ms: token.expires_at().0,
-        uses_max: token.grant.uses_max,
-        uses: token.uses,
-        host_pattern: token.grant.host_pattern.clone(),
-        is_spent: token.spent(state.time).is_some(),
-    });
+    let tokens = state
+        .join_tokens
+        .iter()
+        .map(|(id, token)| v1::JoinTokenInfo {
+            id: id.to_string(),
+            author: token.author.clone(),
+            created_at_ms: token.created_at.0,
+            expires_at_ms: token.expires_at().0,
+            uses_max: token.grant.uses_max,
+            uses: token.uses,
+            host_pattern: token.grant.host_pattern.clone(),
+            is_spent: token.spent(state.time).is_some(),
+        });
     v1::ListJoinTokensResponse {
         revision: state.revision.get(),
         tokens: tokens.collect(),

@@ -96,7 +96,9 @@ impl<'a> Replica<'a> {
     async fn trusting_the_token(&self, token: &JoinToken) -> Result<Tls, Failed> {
         let mut anybody = self.client(Tls::believing_anybody()).await?;
         let request = v1::GetAuthoritiesRequest {};
-        let pem = timed(anybody.get_authorities(request)).await?.authorities_pem;
+        let pem = timed(anybody.get_authorities(request))
+            .await?
+            .authorities_pem;
         if AuthoritiesHash::of(&pem) != token.authorities() {
             let problem = "its authorities are not those of the join token: it is of another cluster, or `tls.ca` has changed since the \
                            token was made; an admin makes another one by `muster worker token create`";

@@ -20,7 +20,7 @@ use crate::config::WorkerConfig;
 use crate::error::Error;
 use ask::{Failed, Replica};
 use identity::Identity;
-pub(crate) use renewal::keep_renewed;
+use renewal::keep_renewed;
 
 /// The variable that holds the join token itself.
 pub(crate) const JOIN_TOKEN_VARIABLE: &str = "MUSTER_JOIN_TOKEN";
@@ -121,7 +121,11 @@ async fn join(config: &WorkerConfig, identity: &Identity, host: &str) -> Result<
             let problem = match replica.join(&asked).await {
                 Ok(joined) => {
                     identity.keep(&joined)?;
-                    tracing::info!(host, address, "this worker has joined, and has a certificate");
+                    tracing::info!(
+                        host,
+                        address,
+                        "this worker has joined, and has a certificate"
+                    );
                     return Ok(());
                 }
                 Err(Failed::Refused(status)) => {

@@ -11,7 +11,7 @@ use super::identity::Identity;
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Has the certificate renewed when a third of its life is left, in a task that ends with the process.
-pub(crate) fn keep_renewed(identity: Identity, schedulers: Vec<String>, tls: Tls) {
+pub(super) fn keep_renewed(identity: Identity, schedulers: Vec<String>, tls: Tls) {
     tokio::spawn(async move {
         let mut told = String::new();
         loop {
@@ -28,7 +28,10 @@ pub(crate) fn keep_renewed(identity: Identity, schedulers: Vec<String>, tls: Tls
                 Err(problem) => {
                     count_renewal(false);
                     if problem != told {
-                        tracing::error!(problem, "the certificate of this worker could not be renewed");
+                        tracing::error!(
+                            problem,
+                            "the certificate of this worker could not be renewed"
+                        );
                         told = problem;
                     }
                 }

@@ -172,10 +172,16 @@ impl GateLayer {
     fn take_strangers_turn(&self, peer: &SecuredPeer) -> Result<(), Refusal> {
         let from = { peer.address }.map_or_else(String::new, |address| address.ip().to_string());
         // No user's name has a space.
-        let taken = self.rates.take(&format!("from {from}"), Instant::now(), STRANGERS);
+        let taken = self
+            .rates
+            .take(&format!("from {from}"), Instant::now(), STRANGERS);
         taken.map_err(|wait| {
             let limit = (STRANGERS.per_second, "STRANGERS_CALLS_PER_SECOND");
-            too_many("whoever calls from there without a certificate", limit, wait)
+            too_many(
+                "whoever calls from there without a certificate",
+                limit,
+                wait,
+            )
         })
     }
 
