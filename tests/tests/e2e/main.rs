@@ -14,6 +14,7 @@ mod failover;
 mod gangs;
 mod health;
 mod identities;
+mod joining;
 mod launch;
 mod maintenance;
 mod membership;
