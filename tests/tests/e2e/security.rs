@@ -352,10 +352,13 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_calls_too_fast_waits_and_nobody_else_does() {
-    let limits = serde_json::json!({"calls_per_second_per_user": 5, "calls_at_once_per_user": 10});
+async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else() {
+    let limits = serde_json::json!({
+        "calls_per_second_per_user": 5, "calls_at_once_per_user": 10, "request_bytes_per_user_max": 20_000,
+    });
     let cluster = SecuredCluster::start_with(&limits).await;
     let ada = cluster.add_user(&["ada", "--role", "viewer"]).await;
+    let carol = cluster.add_user(&["carol", "--role", "user"]).await;
     let bob = cluster.add_user(&["bob", "--role", "viewer"]).await;
     let nobody = channel(&cluster.addresses[0], &cluster.tls(None))
         .await
@@ -387,6 +390,15 @@ async fn a_user_who_calls_too_fast_waits_and_nobody_else_does() {
     for _ in 0..40 {
         admin.status(v1::Consistency::Stale).await.unwrap();
     }
+    // A request that is too large is refused with the limit's name, as long as it is a user's.
+    let carol = cluster.client_of(None, Some(carol)).await;
+    let large = shell(&format!("true {}", "x".repeat(30_000)));
+    let refused = carol.submit_job(large.clone()).await.unwrap_err();
+    assert_eq!(refused.reason(), Some("TOO_MANY_BYTES"), "{refused}");
+    let said = refused.to_string();
+    assert!(said.contains("request_bytes_per_user_max"), "{said}");
+    carol.submit_job(shell("true")).await.unwrap();
+    admin.submit_job(large).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

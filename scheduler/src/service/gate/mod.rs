@@ -7,6 +7,7 @@ mod caller;
 mod proof;
 mod rates;
 mod rights;
+mod sizes;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use muster_core::access::Role;
 use muster_proto::status;
 use muster_tls::SecuredPeer;
 use tokio::time::Instant;
+use tonic::body::Body;
 use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
@@ -31,6 +33,7 @@ use crate::service::context::Context;
 pub(crate) use caller::{Caller, caller_of};
 use rates::{Allowance, Rates};
 use rights::Need;
+use sizes::{Parcel, Room, Sizes, measured};
 
 /// Reason of a refusal for calls that come too fast.
 const TOO_MANY_CALLS: &str = "TOO_MANY_CALLS";
@@ -50,6 +53,7 @@ const STRANGERS: Allowance = Allowance {
 pub(crate) struct GateLayer {
     context: Context,
     rates: Arc<Rates>,
+    sizes: Arc<Sizes>,
 }
 
 impl GateLayer {
@@ -57,6 +61,7 @@ impl GateLayer {
         Self {
             context,
             rates: Arc::default(),
+            sizes: Arc::default(),
         }
     }
 }
@@ -81,7 +86,7 @@ pub(crate) struct Gate<Inner> {
 
 type Answering<Answer, Error> = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
 
-impl<Inner, Body, AnswerBody> Service<Request<Body>> for Gate<Inner>
+impl<Inner, AnswerBody> Service<Request<Body>> for Gate<Inner>
 where
     Inner: Service<Request<Body>, Response = Response<AnswerBody>>,
     Inner::Future: Send + 'static,
@@ -101,7 +106,8 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let peer = request.extensions().get::<SecuredPeer>().cloned();
-        let method = request.uri().path();
+        let method = request.uri().path().to_owned();
+        let method = method.as_str();
         let passed = match &peer {
             None if self.layer.context.config.tls.is_on() => Err(unsecured()),
             None => Ok(Caller::Open),
@@ -112,8 +118,18 @@ where
                 if let Some(address) = peer.and_then(|peer| peer.address) {
                     request.extensions_mut().insert(connection(address));
                 }
+                let parcel = self.layer.parcel(method, &caller);
                 request.extensions_mut().insert(caller);
-                Box::pin(self.inner.call(request))
+                let Some(parcel) = parcel.map(Arc::new) else {
+                    return Box::pin(self.inner.call(request));
+                };
+                let request = request.map(|body| measured(body, Arc::clone(&parcel)));
+                let answered = self.inner.call(request);
+                Box::pin(async move {
+                    let answer = answered.await;
+                    drop(parcel);
+                    answer
+                })
             }
             Err(refusal) => {
                 let from = peer.and_then(|peer| peer.address);
@@ -166,6 +182,21 @@ impl GateLayer {
         }
         self.take_turn(&caller)?;
         Ok(caller)
+    }
+
+    /// What counts the bytes that a user sends. What is typed into a command beside a task goes on for as long as that, and is
+    /// held up by whoever does not read it.
+    fn parcel(&self, method: &str, caller: &Caller) -> Option<Parcel> {
+        let Caller::User(name) = caller else {
+            return None;
+        };
+        let limits = self.context.settings.borrow().limits;
+        let room = Room {
+            of_request: limits.request_bytes_per_user_max,
+            outstanding: limits.outstanding_bytes_per_user_max,
+        };
+        let is_counted = method != "/muster.v1.JobService/Exec";
+        is_counted.then(|| Parcel::new(&self.sizes, name, room))
     }
 
     /// Refuses an address from which too many calls came lately of somebody who did not prove to be anybody.
