@@ -1,12 +1,14 @@
 //! Settings of a scheduler replica, with their defaults and rules.
 
 mod limits;
+mod oidc;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 pub use limits::Limits;
+pub use oidc::{GroupRole, OidcSettings};
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_raft_store::SnapshotPolicy;
@@ -42,6 +44,8 @@ pub struct SchedulerConfig {
     pub listen: SocketAddr,
     /// Certificates of this replica. Without them its connections are not encrypted, and nobody has to say who it is.
     pub tls: TlsSettings,
+    /// An identity provider (OpenID Connect) whose tokens are taken.
+    pub oidc: OidcSettings,
     /// Hours that the certificates hold which this replica signs for workers (`tls.ca_key`). They are renewed before two thirds of
     /// that are over.
     #[schemars(extend("x-reload" = true))]
@@ -90,6 +94,7 @@ impl Default for SchedulerConfig {
             cluster_id: "muster".to_owned(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, GRPC_PORT)),
             tls: TlsSettings::default(),
+            oidc: OidcSettings::default(),
             worker_certificate_hours: WORKER_CERTIFICATE_HOURS,
             insecure: false,
             peers: BTreeMap::from([(replica_id, format!("127.0.0.1:{GRPC_PORT}"))]),
@@ -317,6 +322,7 @@ impl SchedulerConfig {
         if let Some((key, rule)) = self.tls.broken_rule() {
             return require(false, key, || rule.to_owned());
         }
+        self.oidc.validate(self.tls.is_on())?;
         let hours = 1..=WORKER_CERTIFICATE_HOURS_MAX;
         let is_within = hours.contains(&self.worker_certificate_hours);
         require(is_within, "worker_certificate_hours", || {

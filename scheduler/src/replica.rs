@@ -45,7 +45,7 @@ use crate::leader::{
 use crate::listeners::Listeners;
 use crate::service::{
     Addresses, Admin, Cluster, Context, ContextParts, Forwarder, GateLayer, GrpcPeerLinks, Jobs,
-    Joining, Leaders, PeerPool, Peers, Watches, Workers,
+    Joining, Leaders, PeerPool, Peers, Provider, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
 use crate::{backups, bootstrap, health, join, metrics, told_systemd};
@@ -93,6 +93,7 @@ impl Replica {
         let tls = Tls::load_as(&config.tls, Some(PeerRole::Replica))?;
         // It is read for every certificate; that it cannot be is better known now.
         drop(Authority::open(&config.tls)?);
+        let provider = Provider::open(&config.oidc)?;
         tls.iter().for_each(Tls::keep_current);
         let dialer = Dialer::new(tls.clone());
         let handle = Handle::<State>::open_dialing(raft_config(&config), dialer.clone()).await?;
@@ -124,6 +125,7 @@ impl Replica {
             forwarder: Forwarder::start(Arc::clone(&peers), Leaders::of(&handle)),
             peers,
             audit,
+            provider,
             stop: stop.clone(),
         });
         Ok(Self {

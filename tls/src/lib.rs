@@ -8,6 +8,7 @@
 //! | [`Dialer`] | opens connections: plain ones, or to replicas that prove that they are some |
 //! | [`Token`] | how a user proves who it is without a certificate |
 //! | [`JoinToken`] | how a worker comes by a certificate |
+//! | [`jwt`] | tokens of a foreign identity provider |
 //! | [`Authority`] | signs certificates of workers in a running cluster |
 //! | [`incoming`] | accepts connections, and knows whose they are |
 //! | [`issue`] | makes an authority and certificates for a start |
@@ -19,6 +20,7 @@ mod hex;
 mod incoming;
 pub mod issue;
 mod join_token;
+pub mod jwt;
 mod life;
 mod material;
 mod peer_role;

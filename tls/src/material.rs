@@ -86,9 +86,20 @@ pub(crate) struct Material {
 
 /// What shows that a file has changed: a renewal writes anew, or puts another file in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stamp {
+pub(crate) struct Stamp {
     modified: Option<SystemTime>,
     bytes: u64,
+}
+
+impl Stamp {
+    /// Of a file now; one that is not there has a stamp too.
+    pub(crate) fn of(path: &Path) -> Self {
+        let metadata = fs::metadata(path).ok();
+        Self {
+            modified: metadata.as_ref().and_then(|metadata| metadata.modified().ok()),
+            bytes: metadata.map_or(0, |metadata| metadata.len()),
+        }
+    }
 }
 
 impl Tls {
@@ -373,15 +384,7 @@ fn warn_if_public(key: &Path) {
 
 fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
     let files = [&settings.ca, &settings.certificate, &settings.key];
-    let stamp = |path: &PathBuf| match fs::metadata(path) {
-        Ok(metadata) => Stamp {
-            modified: metadata.modified().ok(),
-            bytes: metadata.len(),
-        },
-        Err(_) => Stamp {
-            modified: None,
-            bytes: 0,
-        },
-    };
-    files.into_iter().flatten().map(stamp).collect()
+    { files.into_iter().flatten() }
+        .map(|path| Stamp::of(path))
+        .collect()
 }

@@ -4,6 +4,7 @@
 //! Without certificates everybody may do everything: settings allow that on loopback alone, or where they are told to.
 
 mod caller;
+mod federated;
 mod proof;
 mod rates;
 mod rights;
@@ -19,8 +20,9 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response};
 use metrics::counter;
 use muster_core::access::Role;
+use muster_core::state::State;
 use muster_proto::status;
-use muster_tls::SecuredPeer;
+use muster_tls::{SecuredPeer, jwt};
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::transport::server::TcpConnectInfo;
@@ -31,6 +33,8 @@ use crate::audit_log::Record;
 use crate::metrics::names;
 use crate::service::context::Context;
 pub(crate) use caller::{Caller, caller_of};
+pub(crate) use federated::Provider;
+use federated::Federated;
 use rates::{Allowance, Rates};
 use rights::Need;
 use sizes::{Parcel, Room, Sizes, measured};
@@ -156,10 +160,8 @@ impl GateLayer {
     ) -> Result<Caller, Refusal> {
         let need = rights::need(method);
         let handle = &self.context.handle;
-        let proven = handle.with_state(|state| {
-            let caller = proof::caller(state, peer, headers)?;
-            let role = caller.role(state);
-            Ok((caller, role))
+        let proven = self.federated(headers).and_then(|federated| {
+            handle.with_state(|state| who(state, federated, peer, headers))
         });
         let (caller, role) = match proven {
             Ok(proven) => proven,
@@ -184,12 +186,19 @@ impl GateLayer {
         Ok(caller)
     }
 
+    /// Whom the token of an identity provider proves, if one is shown.
+    fn federated(&self, headers: &HeaderMap) -> Result<Option<Federated>, Status> {
+        let shown = proof::bearer(headers).filter(|text| jwt::is_jwt(text));
+        let (Some(provider), Some(text)) = (&self.context.provider, shown) else {
+            return Ok(None);
+        };
+        provider.prove(text, self.context.handle.now_ms()).map(Some)
+    }
+
     /// What counts the bytes that a user sends. What is typed into a command beside a task goes on for as long as that, and is
     /// held up by whoever does not read it.
     fn parcel(&self, method: &str, caller: &Caller) -> Option<Parcel> {
-        let Caller::User(name) = caller else {
-            return None;
-        };
+        let name = caller.name()?;
         let limits = self.context.settings.borrow().limits;
         let room = Room {
             of_request: limits.request_bytes_per_user_max,
@@ -218,7 +227,7 @@ impl GateLayer {
 
     /// Refuses a user who has made too many calls lately. Workers and replicas make those that they must.
     fn take_turn(&self, caller: &Caller) -> Result<(), Refusal> {
-        let Caller::User(name) = caller else {
+        let Some(name) = caller.name() else {
             return Ok(());
         };
         let limits = self.context.settings.borrow().limits;
@@ -232,6 +241,21 @@ impl GateLayer {
             too_many(&caller.to_string(), limit, wait)
         })
     }
+}
+
+/// Who calls, and with which role.
+fn who(
+    state: &State,
+    federated: Option<Federated>,
+    peer: &SecuredPeer,
+    headers: &HeaderMap,
+) -> Result<(Caller, Option<Role>), Status> {
+    let caller = match federated {
+        Some(federated) => proof::federated(state, federated)?,
+        None => proof::caller(state, peer, headers)?,
+    };
+    let role = caller.role(state);
+    Ok((caller, role))
 }
 
 fn too_many(who: &str, (limit, limit_name): (u32, &str), wait: Duration) -> Refusal {

@@ -27,8 +27,8 @@ impl Need {
         match (self, caller) {
             (Self::Nothing, _) | (_, Caller::Replica) => true,
             (Self::Worker | Self::ViewerOrWorker, Caller::Worker(_)) => true,
-            (Self::Role(needed), Caller::User(_)) => role >= Some(needed),
-            (Self::ViewerOrWorker, Caller::User(_)) => role.is_some(),
+            (Self::Role(needed), Caller::User(_) | Caller::Federated(_)) => role >= Some(needed),
+            (Self::ViewerOrWorker, Caller::User(_) | Caller::Federated(_)) => role.is_some(),
             _ => false,
         }
     }
