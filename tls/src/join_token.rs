@@ -91,8 +91,9 @@ impl AuthoritiesHash {
     #[must_use]
     pub fn of(pem: &str) -> Option<Self> {
         let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
-        let mut certificates = certificates.collect::<Result<Vec<_>, _>>().ok()?;
-        certificates.sort();
+        let certificates = certificates.collect::<Result<Vec<_>, _>>().ok()?;
+        let mut certificates: Vec<&[u8]> = certificates.iter().map(AsRef::as_ref).collect();
+        certificates.sort_unstable();
         certificates.dedup();
         if certificates.is_empty() {
             return None;
