@@ -313,6 +313,51 @@ mod tests {
         assert_eq!(fingerprints, expected);
     }
 
+    /// As [`fingerprints_are_frozen`], of users and join tokens.
+    #[test]
+    fn fingerprints_of_access_are_frozen() {
+        let user = User {
+            role: crate::access::Role::User,
+            queues: ["research".to_owned()].into(),
+            token: Some(TokenHash([7; 32])),
+        };
+        let grant = JoinGrant {
+            hash: TokenHash([7; 32]),
+            ttl_ms: 60_000,
+            uses_max: 20,
+            host_pattern: Some("gpu-*".to_owned()),
+        };
+        let frozen = [
+            (
+                Request::AddUser("grace", "ada", &user),
+                3_702_945_305_299_368_023,
+            ),
+            (
+                Request::RemoveUser("grace", "ada"),
+                1_599_501_388_863_798_001,
+            ),
+            (
+                Request::RotateToken("grace", "ada", TokenHash([7; 32])),
+                5_631_189_891_731_858_660,
+            ),
+            (
+                Request::AddJoinToken("grace", "a1", &grant),
+                6_157_743_407_220_574_735,
+            ),
+            (
+                Request::RevokeJoinToken("grace", "a1"),
+                462_799_339_060_585_414,
+            ),
+            (
+                Request::UseJoinToken("a1", "gpu-1", TokenHash([7; 32])),
+                8_385_448_079_205_335_175,
+            ),
+        ];
+        for (request, expected) in frozen {
+            assert_eq!(request.fingerprint(), expected);
+        }
+    }
+
     fn tree() -> QueueTree {
         let amounts = Amounts {
             gpus: 16,
