@@ -8,12 +8,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 pub use limits::Limits;
-pub use oidc::{GroupRole, OidcSettings};
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_raft_store::SnapshotPolicy;
 use muster_settings::{BrokenRule, LoggingSettings, Settings};
 use muster_tls::TlsSettings;
+pub use oidc::{GroupRole, OidcSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -96,7 +96,9 @@ impl Stamp {
     pub(crate) fn of(path: &Path) -> Self {
         let metadata = fs::metadata(path).ok();
         Self {
-            modified: metadata.as_ref().and_then(|metadata| metadata.modified().ok()),
+            modified: metadata
+                .as_ref()
+                .and_then(|metadata| metadata.modified().ok()),
             bytes: metadata.map_or(0, |metadata| metadata.len()),
         }
     }

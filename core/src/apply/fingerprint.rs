@@ -101,13 +101,7 @@ impl Request<'_> {
                 fold.plain(15, [author, name]);
                 fold.0.extend_from_slice(&token.0);
             }
-            Self::AddJoinToken(author, id, grant) => {
-                fold.plain(16, [author, id]);
-                fold.0.extend_from_slice(&grant.hash.0);
-                fold.number(grant.ttl_ms);
-                fold.number(u64::from(grant.uses_max));
-                fold.texts(grant.host_pattern.iter().collect::<Vec<_>>().into_iter());
-            }
+            Self::AddJoinToken(author, id, grant) => fold.new_join_token([author, id], grant),
             Self::RevokeJoinToken(author, id) => fold.plain(17, [author, id]),
             Self::UseJoinToken(id, host, token) => {
                 fold.plain(18, [id, host]);
@@ -152,6 +146,14 @@ impl Fold {
         self.number(u64::from(user.token.is_some()));
         let hash = user.token.map_or([0; 32], |token| token.0);
         self.0.extend_from_slice(&hash);
+    }
+
+    fn new_join_token(&mut self, texts: [&str; 2], grant: &JoinGrant) {
+        self.plain(16, texts);
+        self.0.extend_from_slice(&grant.hash.0);
+        self.number(grant.ttl_ms);
+        self.number(u64::from(grant.uses_max));
+        self.texts(grant.host_pattern.iter().collect::<Vec<_>>().into_iter());
     }
 
     fn number(&mut self, value: u64) {

@@ -217,17 +217,13 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         Rejection::TasksAtOnce { job, limit } => at_once(*job, *limit),
         Rejection::TaskTransition { job, task, .. } => texts(&[("job", job), ("task", task)]),
         Rejection::PlacementInfeasible { host, .. } => texts(&[("host", host)]),
-        Rejection::UnknownHost(name)
-        | Rejection::HostIdentityTaken(name)
-        | Rejection::JoinTokenOfOthers { host: name, .. }
-        | Rejection::HostIsUp(name) => texts(&[("host", name)]),
-        Rejection::UnknownGpu(gpu) => texts(&[("gpu", gpu)]),
-        Rejection::StaleIncarnation {
-            name,
-            given,
-            current,
-        } => texts(&[("host", name), ("given", given), ("current", current)]),
-        Rejection::GpuClaimedTwice { gpu, holder } => texts(&[("gpu", gpu), ("host", holder)]),
+        Rejection::UnknownHost(_)
+        | Rejection::HostIdentityTaken(_)
+        | Rejection::JoinTokenOfOthers { .. }
+        | Rejection::HostIsUp(_)
+        | Rejection::UnknownGpu(_)
+        | Rejection::StaleIncarnation { .. }
+        | Rejection::GpuClaimedTwice { .. } => about_host(rejection),
         Rejection::NotBlocked(_)
         | Rejection::LastHost { .. }
         | Rejection::NothingPlanned(_)
@@ -251,6 +247,24 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         | Rejection::InvalidConfiguration(_)
         | Rejection::InvalidRegistration(_)
         | Rejection::InvalidRequest(_) => Vec::new(),
+    }
+}
+
+/// Metadata of a host that is not what it should be, or of its GPUs.
+fn about_host(rejection: &Rejection) -> Metadata {
+    match rejection {
+        Rejection::UnknownHost(name)
+        | Rejection::HostIdentityTaken(name)
+        | Rejection::JoinTokenOfOthers { host: name, .. }
+        | Rejection::HostIsUp(name) => texts(&[("host", name)]),
+        Rejection::UnknownGpu(gpu) => texts(&[("gpu", gpu)]),
+        Rejection::StaleIncarnation {
+            name,
+            given,
+            current,
+        } => texts(&[("host", name), ("given", given), ("current", current)]),
+        Rejection::GpuClaimedTwice { gpu, holder } => texts(&[("gpu", gpu), ("host", holder)]),
+        _ => Vec::new(),
     }
 }
 

@@ -65,7 +65,12 @@ async fn a_worker_joins_by_a_token_and_whoever_may_not_is_told_why() {
     let admin = cluster.client_of(Some("replica-1"), None).await;
     let viewer = cluster.add_user(&["val", "--role", "viewer"]).await;
     let words = ["worker", "token", "create", "--host-name", "gpu-*"];
-    let text = { cluster.muster(None, &[&words[..], &["--quiet"]].concat()).await }.ok();
+    let text = {
+        cluster
+            .muster(None, &[&words[..], &["--quiet"]].concat())
+            .await
+    }
+    .ok();
     let token = JoinToken::new(&text);
     let id = token.id().unwrap().to_owned();
     let file = kept(&cluster, &text, "join-token");
@@ -76,13 +81,23 @@ async fn a_worker_joins_by_a_token_and_whoever_may_not_is_told_why() {
     is_up(&admin, "gpu-7").await;
     let folder = cluster.file("gpu-7-data/tls");
     let key = folder.join("worker.key");
-    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
-    let used = admin.list_join_tokens(v1::Consistency::Linearizable).await.unwrap().tokens;
+    assert_eq!(
+        fs::metadata(&key).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let used = admin
+        .list_join_tokens(v1::Consistency::Linearizable)
+        .await
+        .unwrap()
+        .tokens;
     assert_eq!((used[0].uses, used[0].is_spent), (1, true));
 
     // The token was for one, and for hosts of one name; a revoked one and one of another cluster are none.
     let why = refused(&cluster, "gpu-8", &file).await;
-    assert!(why.contains("has let in 1 workers") && why.contains("token create"), "{why}");
+    assert!(
+        why.contains("has let in 1 workers") && why.contains("token create"),
+        "{why}"
+    );
     let options = JoinTokenOptions {
         ttl: HOUR,
         uses_max: 5,
@@ -91,7 +106,10 @@ async fn a_worker_joins_by_a_token_and_whoever_may_not_is_told_why() {
     let (second, _) = admin.add_join_token("grace", options).await.unwrap();
     let second_file = kept(&cluster, second.text(), "second-token");
     let why = refused(&cluster, "cpu-1", &second_file).await;
-    assert!(why.contains("is for hosts named `gpu-*`, not for `cpu-1`"), "{why}");
+    assert!(
+        why.contains("is for hosts named `gpu-*`, not for `cpu-1`"),
+        "{why}"
+    );
     let removed = ["worker", "token", "revoke", second.id().unwrap()];
     drop(cluster.muster(None, &removed).await.ok());
     let why = refused(&cluster, "gpu-9", &second_file).await;
@@ -101,26 +119,43 @@ async fn a_worker_joins_by_a_token_and_whoever_may_not_is_told_why() {
     let elsewhere = kept(&cluster, &elsewhere, "foreign-token");
     cluster.joining_worker("gpu-10", &elsewhere);
     let lost = cluster.start_joining("gpu-10");
-    eventually("a token of another cluster is shown to nobody", async || {
-        cluster.log("gpu-10").contains("not those of the join token").then_some(())
-    })
+    eventually(
+        "a token of another cluster is shown to nobody",
+        async || {
+            cluster
+                .log("gpu-10")
+                .contains("not those of the join token")
+                .then_some(())
+        },
+    )
     .await;
     cluster.stop(lost);
 
     // It is told to whom it concerns, and written down; the secret is nowhere but in the files that it was put into.
     let viewer = cluster.client_of(None, Some(viewer)).await;
     let seen = told(&admin).await;
-    assert!(matches!(&seen[0], Change::UserAdded(added) if added.name == "val"), "{seen:?}");
-    assert!(matches!(&seen[1], Change::JoinTokenAdded(added) if added.id == id), "{seen:?}");
+    assert!(
+        matches!(&seen[0], Change::UserAdded(added) if added.name == "val"),
+        "{seen:?}"
+    );
+    assert!(
+        matches!(&seen[1], Change::JoinTokenAdded(added) if added.id == id),
+        "{seen:?}"
+    );
     let joined = |change: &Change| matches!(change, Change::WorkerJoined(it) if it.host == "gpu-7");
     assert!(seen.last().is_some_and(joined), "{seen:?}");
     let seen = told(&viewer).await;
     assert!(seen.len() == 1 && joined(&seen[0]), "{seen:?}");
     let audit = { cluster.muster(None, &["audit", "log"]).await }.ok();
-    assert!(audit.contains("host gpu-7") && audit.contains(&id), "{audit}");
+    assert!(
+        audit.contains("host gpu-7") && audit.contains(&id),
+        "{audit}"
+    );
     let secret = text.trim().split(':').nth(2).unwrap().to_owned();
     for (path, bytes) in cluster.written() {
-        let holds = bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
+        let holds = bytes
+            .windows(secret.len())
+            .any(|part| part == secret.as_bytes());
         assert!(!holds || path == file, "{}", path.display());
     }
 

@@ -46,7 +46,10 @@ struct Key {
 
 #[derive(Debug)]
 enum Material {
-    Rsa { n: Vec<u8>, e: Vec<u8> },
+    Rsa {
+        n: Vec<u8>,
+        e: Vec<u8>,
+    },
     /// A point of P-256, uncompressed.
     P256(Vec<u8>),
     Ed25519(Vec<u8>),
@@ -106,9 +109,11 @@ impl Keys {
         let named = || kid.map(|kid| kid.chars().take(128).collect());
         let key = found.ok_or_else(|| JwtError::UnknownKey(named()))?;
         let verified = match (algorithm, &key.material) {
-            ("RS256", Material::Rsa { n, e }) => {
-                RsaPublicKeyComponents { n, e }.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature)
-            }
+            ("RS256", Material::Rsa { n, e }) => RsaPublicKeyComponents { n, e }.verify(
+                &RSA_PKCS1_2048_8192_SHA256,
+                message,
+                signature,
+            ),
             ("ES256", Material::P256(point)) => {
                 UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(message, signature)
             }
@@ -123,7 +128,11 @@ impl Keys {
 
 /// A key that signs in one of the ways that are taken.
 fn key(json: JsonKey) -> Option<Key> {
-    if json.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
+    if json
+        .purpose
+        .as_deref()
+        .is_some_and(|purpose| purpose != "sig")
+    {
         return None;
     }
     let (x, y) = (bytes(json.x.as_ref()), bytes(json.y.as_ref()));

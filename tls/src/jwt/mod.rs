@@ -134,12 +134,7 @@ impl Jwks {
     ///
     /// # Errors
     /// Why it proves nothing.
-    pub fn check(
-        &self,
-        text: &str,
-        expected: &Expected,
-        now_ms: u64,
-    ) -> Result<Proven, JwtError> {
+    pub fn check(&self, text: &str, expected: &Expected, now_ms: u64) -> Result<Proven, JwtError> {
         let keys = {
             let current = { self.shared.current.read() }.unwrap_or_else(PoisonError::into_inner);
             Arc::clone(&current.1)
@@ -205,7 +200,11 @@ fn signed(text: &str, keys: &Keys) -> Result<Map<String, Value>, JwtError> {
     if header.crit.is_some() {
         return Err(JwtError::Form("it has extensions that must be understood"));
     }
-    keys.verify((&header.alg, header.kid.as_deref()), message.as_bytes(), &decoded(signature)?)?;
+    keys.verify(
+        (&header.alg, header.kid.as_deref()),
+        message.as_bytes(),
+        &decoded(signature)?,
+    )?;
     let payload = decoded(payload)?;
     serde_json::from_slice(&payload).map_err(|_| JwtError::Form("its second part has no claims"))
 }
@@ -265,7 +264,11 @@ fn seconds(claim: Option<&Value>) -> Option<u64> {
     let whole = |seconds: f64| {
         let is_time = (0.0..1e15).contains(&seconds);
         // In this range every whole number is exact.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the range is checked"
+        )]
         is_time.then_some(seconds as u64)
     };
     claim.as_u64().or_else(|| claim.as_f64().and_then(whole))

@@ -112,7 +112,10 @@ fn tokens_by_every_kind_of_key_count() {
     let check = |text: &str| jwks.check(text, &expected(), NOW_S * 1_000);
     for (alg, kid) in [("EdDSA", "ed-1"), ("ES256", "ec-1")] {
         let proven = check(&provider.signed(&json!({"alg": alg, "kid": kid}), &claims())).unwrap();
-        assert_eq!((proven.user.as_str(), proven.groups), ("ada", vec!["ml".to_owned()]));
+        assert_eq!(
+            (proven.user.as_str(), proven.groups),
+            ("ada", vec!["ml".to_owned()])
+        );
         assert_eq!(proven.until_ms, (NOW_S + 600 + CLOCKS_DIFFER_S) * 1_000);
     }
     let proven = check(RSA_SIGNED).unwrap();
@@ -138,10 +141,19 @@ fn what_does_not_say_what_it_must_does_not_count() {
         (json!({"aud": ["other", "musters"]}), audience()),
         (json!({"aud": null}), audience()),
         (json!({"exp": NOW_S - 100}), JwtError::Expired(100)),
-        (json!({"exp": null}), JwtError::Form("it does not say `exp`")),
-        (json!({"exp": "never"}), JwtError::Form("it does not say `exp`")),
+        (
+            json!({"exp": null}),
+            JwtError::Form("it does not say `exp`"),
+        ),
+        (
+            json!({"exp": "never"}),
+            JwtError::Form("it does not say `exp`"),
+        ),
         (json!({"nbf": NOW_S + 100}), JwtError::NotYet(100)),
-        (json!({"nbf": "soon"}), JwtError::Form("its `nbf` is no time")),
+        (
+            json!({"nbf": "soon"}),
+            JwtError::Form("its `nbf` is no time"),
+        ),
         (json!({"sub": null}), user()),
         (json!({"sub": "no name"}), user()),
         (json!({"sub": ""}), user()),
@@ -160,7 +172,10 @@ fn what_does_not_say_what_it_must_does_not_count() {
         json!({"groups": null}),
     ] {
         let text = provider.signed(&json!({"alg": "EdDSA", "kid": "ed-1"}), &with(&fine));
-        assert!(jwks.check(&text, &expected(), NOW_S * 1_000).is_ok(), "{fine}");
+        assert!(
+            jwks.check(&text, &expected(), NOW_S * 1_000).is_ok(),
+            "{fine}"
+        );
     }
 }
 
@@ -178,8 +193,14 @@ fn what_is_signed_otherwise_or_by_another_does_not_count() {
         (json!({"alg": "eddsa", "kid": "ed-1"}), algorithm("eddsa")),
         (json!({"alg": "EdDSA", "kid": "ed-2"}), unknown("ed-2")),
         (json!({"alg": "RS256", "kid": "enc-1"}), unknown("enc-1")),
-        (json!({"alg": "RS256", "kid": "ed-1"}), JwtError::KeyMismatch),
-        (json!({"alg": "EdDSA", "kid": "rsa-1"}), JwtError::KeyMismatch),
+        (
+            json!({"alg": "RS256", "kid": "ed-1"}),
+            JwtError::KeyMismatch,
+        ),
+        (
+            json!({"alg": "EdDSA", "kid": "rsa-1"}),
+            JwtError::KeyMismatch,
+        ),
         (json!({"alg": "RS256", "kid": "rsa-1"}), JwtError::Signature),
         (
             json!({"alg": "EdDSA", "kid": "ed-1", "crit": ["exp"]}),
@@ -202,9 +223,20 @@ fn what_is_signed_otherwise_or_by_another_does_not_count() {
         let other = encoded(with(&json!({"sub": "grace"})).to_string().as_bytes());
         let forged = format!("{head}.{other}.{signature}");
         assert_eq!(check(&forged), JwtError::Signature, "with other claims");
-        assert_eq!(check(&format!("{message}.")), JwtError::Signature, "unsigned");
+        assert_eq!(
+            check(&format!("{message}.")),
+            JwtError::Signature,
+            "unsigned"
+        );
     }
-    for text in ["", "a", "a.b", "a.b.c", "....", &"a".repeat(JWT_BYTES_MAX + 1)] {
+    for text in [
+        "",
+        "a",
+        "a.b",
+        "a.b.c",
+        "....",
+        &"a".repeat(JWT_BYTES_MAX + 1),
+    ] {
         assert!(matches!(check(text), JwtError::Form(_)));
     }
 }
@@ -227,7 +259,11 @@ fn a_changed_file_counts_and_a_broken_one_does_not() {
     jwks.shared.look(&mut failed);
     assert!(failed.is_none() && is_taken(&new) && !is_taken(&old));
     let empty = folder.path().join("empty.json");
-    fs::write(&empty, json!({"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}).to_string()).unwrap();
+    fs::write(
+        &empty,
+        json!({"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}).to_string(),
+    )
+    .unwrap();
     let problem = Jwks::open(&empty).unwrap_err().to_string();
     assert!(problem.contains("holds no key for RS256"), "{problem}");
     let missing = Jwks::open(&folder.path().join("none.json"));

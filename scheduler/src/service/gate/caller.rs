@@ -122,7 +122,9 @@ impl Caller {
             return Ok(());
         }
         let Some((name, user)) = self.user(state) else {
-            return Err(not_theirs("you were removed meanwhile, or your token has expired"));
+            return Err(not_theirs(
+                "you were removed meanwhile, or your token has expired",
+            ));
         };
         if let Some(queue) = queues(write)
             .into_iter()

@@ -59,14 +59,16 @@ impl Provider {
     /// # Errors
     /// UNAUTHENTICATED `BAD_TOKEN`, with what is wrong; `UNKNOWN_USER` for one in no group that may do anything.
     pub(super) fn prove(&self, text: &str, now_ms: u64) -> Result<Federated, Status> {
-        let refused = |reason, message: String| {
-            status::error(Code::Unauthenticated, reason, &message, &[])
-        };
+        let refused =
+            |reason, message: String| status::error(Code::Unauthenticated, reason, &message, &[]);
         let proven = self.jwks.check(text, &self.expected, now_ms);
         let proven = proven.map_err(|error| refused("BAD_TOKEN", format!("the token {error}")))?;
         if proven.user.len() > NAME_BYTES_MAX {
             let limit = format!("{NAME_BYTES_MAX} bytes (NAME_BYTES_MAX)");
-            return Err(refused("BAD_TOKEN", format!("the token's user has a name of more than {limit}")));
+            return Err(refused(
+                "BAD_TOKEN",
+                format!("the token's user has a name of more than {limit}"),
+            ));
         }
         let user = rights(&self.groups, &proven).ok_or_else(|| {
             let message = format!(
@@ -136,6 +138,9 @@ mod tests {
         let both = "research/speech,research/vision".to_owned();
         assert_eq!(of(&["all", "vision", "speech"]), Some((Role::User, both)));
         assert_eq!(of(&["vision", "staff"]), Some((Role::User, String::new())));
-        assert_eq!(of(&["ops", "vision"]), Some((Role::Operator, String::new())));
+        assert_eq!(
+            of(&["ops", "vision"]),
+            Some((Role::Operator, String::new()))
+        );
     }
 }

@@ -33,8 +33,8 @@ use crate::audit_log::Record;
 use crate::metrics::names;
 use crate::service::context::Context;
 pub(crate) use caller::{Caller, caller_of};
-pub(crate) use federated::Provider;
 use federated::Federated;
+pub(crate) use federated::Provider;
 use rates::{Allowance, Rates};
 use rights::Need;
 use sizes::{Parcel, Room, Sizes, measured};
@@ -160,9 +160,9 @@ impl GateLayer {
     ) -> Result<Caller, Refusal> {
         let need = rights::need(method);
         let handle = &self.context.handle;
-        let proven = self.federated(headers).and_then(|federated| {
-            handle.with_state(|state| who(state, federated, peer, headers))
-        });
+        let proven = self
+            .federated(headers)
+            .and_then(|federated| handle.with_state(|state| who(state, federated, peer, headers)));
         let (caller, role) = match proven {
             Ok(proven) => proven,
             // A probe need not be anybody.

@@ -100,7 +100,9 @@ impl Drop for Parcel {
     fn drop(&mut self) {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let mut held = { self.sizes.held.lock() }.unwrap_or_else(PoisonError::into_inner);
-        let left = held.get(&self.user).map_or(0, |held| held.saturating_sub(bytes));
+        let left = held
+            .get(&self.user)
+            .map_or(0, |held| held.saturating_sub(bytes));
         if left == 0 {
             held.remove(&self.user);
         } else {
@@ -142,17 +144,28 @@ mod tests {
         first.take(6).unwrap();
         let refused = first.take(1).unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
-        assert!(refused.message().contains("limits.request_bytes_per_user_max"));
+        assert!(
+            refused
+                .message()
+                .contains("limits.request_bytes_per_user_max")
+        );
         let second = Parcel::new(&sizes, "ada", ROOM);
         second.take(5).unwrap();
         let refused = second.take(1).unwrap_err();
         assert_eq!(ErrorReport::of(&refused).reason, TOO_MANY_BYTES);
-        assert!(refused.message().contains("limits.outstanding_bytes_per_user_max"));
+        assert!(
+            refused
+                .message()
+                .contains("limits.outstanding_bytes_per_user_max")
+        );
         Parcel::new(&sizes, "bob", ROOM).take(10).unwrap();
         drop(first);
         second.take(1).unwrap();
         drop(second);
-        assert!(sizes.held.lock().unwrap().is_empty(), "nothing stays behind");
+        assert!(
+            sizes.held.lock().unwrap().is_empty(),
+            "nothing stays behind"
+        );
     }
 
     #[tokio::test]
