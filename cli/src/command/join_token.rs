@@ -113,7 +113,8 @@ impl List {
 impl Revoke {
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let client = options.connect().await?;
-        let revoked = client.revoke_join_token(&current_user(), &self.id);
+        let author = current_user();
+        let revoked = client.revoke_join_token(&author, &self.id);
         let revision = revoked.await?;
         let screen = options.screen();
         screen.data(&match screen.format {
