@@ -76,7 +76,7 @@ enum Noun {
     UnblockGpu(command::gpu::Unblock),
     /// Run a scheduler replica
     Scheduler(command::scheduler::Scheduler),
-    /// Run a worker's agent
+    /// Run a worker's agent, or make tokens by which workers join
     Worker(command::worker::Worker),
     /// Check settings files of schedulers and workers, print their defaults
     #[command(subcommand)]
@@ -152,7 +152,7 @@ impl CommandLine {
         let options = &self.options;
         let request = match self.noun {
             Noun::Scheduler(scheduler) => return scheduler.run(),
-            Noun::Worker(worker) => return worker.run(),
+            Noun::Worker(worker) if worker.is_service() => return worker.serve(),
             Noun::Demo(demo) => return demo.run(),
             Noun::Dev(dev) => return dev.run(),
             Noun::Chaos(chaos) => return chaos.run(options),
@@ -190,7 +190,7 @@ impl Noun {
             Self::BlockGpu(block) => block.run(options).await,
             Self::UnblockGpu(unblock) => unblock.run(options).await,
             Self::Scheduler(scheduler) => scheduler.run(),
-            Self::Worker(worker) => worker.run(),
+            Self::Worker(worker) => worker.run(options).await,
             Self::Replay(replay) => replay.run(options).await,
             Self::Demo(demo) => demo.run(),
             Self::Dev(dev) => dev.run(),

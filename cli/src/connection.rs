@@ -117,6 +117,7 @@ fn by_variables() -> Result<Cluster, Failure> {
             ca: file("MUSTER_CACERT"),
             certificate: file("MUSTER_CERT"),
             key: file("MUSTER_KEY"),
+            ca_key: None,
         },
         token,
     })

@@ -70,6 +70,7 @@ impl Cluster {
                 ca: self.tls.ca.or(other.tls.ca),
                 certificate: self.tls.certificate.or(other.tls.certificate),
                 key: self.tls.key.or(other.tls.key),
+                ca_key: None,
             },
             token: self.token.or(other.token),
         }
@@ -129,6 +130,7 @@ impl Context {
                 ca: file(&self.ca),
                 certificate: file(&self.certificate),
                 key: file(&self.key),
+                ca_key: None,
             },
             token,
         })

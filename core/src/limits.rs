@@ -45,6 +45,12 @@ pub const QUEUES_MAX: usize = 10_000;
 pub const USERS_MAX: usize = 10_000;
 /// Queues that one user's role counts for.
 pub const QUEUES_PER_USER_MAX: usize = 64;
+/// Join tokens at a time.
+pub const JOIN_TOKENS_MAX: usize = 1_000;
+/// Workers that one join token may let in: as many as there may be hosts.
+pub const JOIN_TOKEN_USES_MAX: u32 = 100_000;
+/// Longest that a join token may count: thirty days.
+pub const JOIN_TOKEN_MS_MAX: u64 = 30 * 86_400_000;
 /// Users of one queue whose past use is remembered: beyond, those are forgotten that used the least and hold nothing.
 pub const USER_HISTORIES_MAX: usize = 4_096;
 /// Levels of queues.

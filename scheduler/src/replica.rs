@@ -15,13 +15,14 @@ use muster_exporter::{Exporter, MetricsServer, Ready};
 use muster_proto::v1::admin_service_server::AdminServiceServer;
 use muster_proto::v1::cluster_service_server::ClusterServiceServer;
 use muster_proto::v1::job_service_server::JobServiceServer;
+use muster_proto::v1::join_service_server::JoinServiceServer;
 use muster_proto::v1::peer_service_server::PeerServiceServer;
 use muster_proto::v1::watch_service_server::WatchServiceServer;
 use muster_proto::v1::worker_service_server::WorkerServiceServer;
 use muster_proto::{FILE_DESCRIPTOR_SET, MEMBERSHIP_HEADER};
 use muster_raft_store::{Config, Handle, Peer, Timings, raft_service};
 use muster_systemd::Systemd;
-use muster_tls::{Dialer, PeerRole, Tls};
+use muster_tls::{Authority, Dialer, PeerRole, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -44,7 +45,7 @@ use crate::leader::{
 use crate::listeners::Listeners;
 use crate::service::{
     Addresses, Admin, Cluster, Context, ContextParts, Forwarder, GateLayer, GrpcPeerLinks, Jobs,
-    Leaders, PeerPool, Peers, Watches, Workers,
+    Joining, Leaders, PeerPool, Peers, Provider, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
 use crate::{backups, bootstrap, health, join, metrics, told_systemd};
@@ -90,6 +91,9 @@ impl Replica {
         muster_tls::describe_metrics();
         let config = Arc::new(settings.borrow().clone());
         let tls = Tls::load_as(&config.tls, Some(PeerRole::Replica))?;
+        // It is read for every certificate; that it cannot be is better known now.
+        drop(Authority::open(&config.tls)?);
+        let provider = Provider::open(&config.oidc)?;
         tls.iter().for_each(Tls::keep_current);
         let dialer = Dialer::new(tls.clone());
         let handle = Handle::<State>::open_dialing(raft_config(&config), dialer.clone()).await?;
@@ -121,6 +125,7 @@ impl Replica {
             forwarder: Forwarder::start(Arc::clone(&peers), Leaders::of(&handle)),
             peers,
             audit,
+            provider,
             stop: stop.clone(),
         });
         Ok(Self {
@@ -328,6 +333,7 @@ fn routes<H: Health>(context: &Context, health_service: HealthServer<H>) -> Resu
         .add_service(bounded!(AdminServiceServer, Admin(context.clone())))
         .add_service(bounded!(WatchServiceServer, Watches(context.clone())))
         .add_service(bounded!(WorkerServiceServer, Workers(context.clone())))
+        .add_service(bounded!(JoinServiceServer, Joining(context.clone())))
         .add_service(bounded!(PeerServiceServer, Peers(context.clone()))))
 }
 

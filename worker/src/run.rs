@@ -13,7 +13,7 @@ use muster_core::agent::{Agent, Found, Input, JournalRecord};
 use muster_core::command::HostRegistration;
 use muster_core::ids::GpuUuid;
 use muster_systemd::Systemd;
-use muster_tls::{Dialer, PeerRole, Tls};
+use muster_tls::Dialer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +27,7 @@ use crate::gpu_occupancy::GpuOccupancy;
 use crate::health;
 use crate::identity::{DataDirectory, Machine};
 use crate::inbox::{Outbox, inbox};
+use crate::joining;
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
 use crate::metrics_page;
@@ -75,8 +76,21 @@ pub async fn run_reloading(
     let stop = CancellationToken::new();
     metrics_page::serve(config.metrics_listen, &stop).await?;
     let ground = Ground::prepare(&config, &data, machine).await?;
-    let outcome = match Loops::assemble((config, settings), (&data, ground), &stop).await {
-        Ok(loops) => loops.run(shutdown).await,
+    let mut shutdown = Box::pin(shutdown);
+    let outcome = tokio::select! {
+        // It may be a while until a worker that joins is let in.
+        () = &mut shutdown => Ok(None),
+        dialer = joining::dialer(&config, data.path(), &ground.host.name) => dialer.map(Some),
+    };
+    let outcome = match outcome {
+        Ok(Some(dialer)) => {
+            let given = (config, settings, dialer);
+            match Loops::assemble(given, (&data, ground), &stop).await {
+                Ok(loops) => loops.run(shutdown).await,
+                Err(error) => Err(error),
+            }
+        }
+        Ok(None) => Ok(()),
         Err(error) => Err(error),
     };
     stop.cancel();
@@ -97,7 +111,7 @@ struct Loops {
 
 impl Loops {
     async fn assemble(
-        (config, settings): (WorkerConfig, watch::Receiver<WorkerConfig>),
+        (config, settings, dialer): (WorkerConfig, watch::Receiver<WorkerConfig>, Dialer),
         (data, ground): (&DataDirectory, Ground),
         stop: &CancellationToken,
     ) -> Result<Self, Error> {
@@ -111,7 +125,6 @@ impl Loops {
         let (journal, records) = Journal::open(&data.journal())?;
         let (agent, actions, late) = recover(&runner, data, records).await?;
         let watched = gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone());
-        let dialer = dialer(&config, &host.name)?;
         let replicas = KnownReplicas::open(config.schedulers.clone(), data.replicas());
         let reach = (replicas.clone(), dialer.clone());
         let place = place(data, &host, (clock, reach), &config);
@@ -195,13 +208,6 @@ async fn watch_engine(
     let (engine, engines) = watch::channel(finder.find(None).await);
     tokio::spawn(finder.watch(engine, stop.clone()));
     engines
-}
-
-/// How this host reaches replicas: with the certificate that speaks for it, if the settings name one.
-fn dialer(config: &WorkerConfig, host: &str) -> Result<Dialer, Error> {
-    let tls = Tls::load_as(&config.tls, Some(PeerRole::Worker(host.to_owned())))?;
-    tls.iter().for_each(Tls::keep_current);
-    Ok(Dialer::new(tls))
 }
 
 /// What the watch over health must know of the host.

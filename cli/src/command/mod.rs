@@ -15,6 +15,7 @@ pub(crate) mod health;
 pub(crate) mod host;
 pub(crate) mod inject;
 pub(crate) mod job;
+pub(crate) mod join_token;
 mod listing;
 pub(crate) mod pipeline;
 pub(crate) mod queue;

@@ -1,6 +1,6 @@
 //! `AdminService`.
 
-use muster_proto::convert::{health_to_wire, users_to_wire};
+use muster_proto::convert::{health_to_wire, join_tokens_to_wire, users_to_wire};
 use muster_proto::v1;
 use muster_proto::v1::admin_service_server::AdminService;
 use muster_proto::v1::write::Kind;
@@ -203,6 +203,30 @@ impl AdminService for Admin {
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
         let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
         Ok(Response::new(users_to_wire(&state)))
+    }
+
+    async fn add_join_token(
+        &self,
+        request: Request<v1::AddJoinTokenRequest>,
+    ) -> Result<Response<v1::AddJoinTokenResponse>, Status> {
+        write!(self, request, AddJoinToken)
+    }
+
+    async fn revoke_join_token(
+        &self,
+        request: Request<v1::RevokeJoinTokenRequest>,
+    ) -> Result<Response<v1::RevokeJoinTokenResponse>, Status> {
+        write!(self, request, RevokeJoinToken)
+    }
+
+    async fn list_join_tokens(
+        &self,
+        request: Request<v1::ListJoinTokensRequest>,
+    ) -> Result<Response<v1::ListJoinTokensResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
+        let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
+        Ok(Response::new(join_tokens_to_wire(&state)))
     }
 
     async fn inject_fault(

@@ -138,6 +138,9 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
         | Kind::AddUser(_)
         | Kind::RemoveUser(_)
         | Kind::RotateUserToken(_)
+        | Kind::AddJoinToken(_)
+        | Kind::RevokeJoinToken(_)
+        | Kind::UseJoinToken(_)
         // A repetition finds it done.
         | Kind::ChangeReplicas(_) => true,
         Kind::TransferLeader(_) | Kind::InjectFault(_) => false,
@@ -185,6 +188,9 @@ const fn name(write: &Kind) -> &'static str {
         Kind::AddUser(_) => "AddUser",
         Kind::RemoveUser(_) => "RemoveUser",
         Kind::RotateUserToken(_) => "RotateUserToken",
+        Kind::AddJoinToken(_) => "AddJoinToken",
+        Kind::RevokeJoinToken(_) => "RevokeJoinToken",
+        Kind::UseJoinToken(_) => "Join",
         Kind::TransferLeader(_) => "TransferLeader",
         Kind::ChangeReplicas(_) => "ChangeReplicas",
         Kind::InjectFault(_) => "InjectFault",

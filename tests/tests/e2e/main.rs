@@ -15,6 +15,7 @@ mod failover;
 mod gangs;
 mod health;
 mod identities;
+mod joining;
 mod launch;
 mod maintenance;
 mod membership;
