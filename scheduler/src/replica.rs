@@ -47,7 +47,7 @@ use crate::service::{
     Leaders, PeerPool, Peers, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
-use crate::{backups, bootstrap, health, join, metrics, told_systemd};
+use crate::{backups, bootstrap, health, join, metrics, spans, told_systemd};
 
 /// Longest wait for another replica to take over leadership at a stop.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -88,7 +88,9 @@ impl Replica {
         metrics::describe();
         muster_raft_store::describe_metrics();
         muster_tls::describe_metrics();
+        muster_tracing::describe_metrics();
         let config = Arc::new(settings.borrow().clone());
+        muster_tracing::belong_to(&config.cluster_id);
         let tls = Tls::load_as(&config.tls, Some(PeerRole::Replica))?;
         tls.iter().for_each(Tls::keep_current);
         let dialer = Dialer::new(tls.clone());
@@ -166,6 +168,7 @@ impl Replica {
         tasks.spawn(health::report(reporter, handle.leadership(), stop.clone()));
         tasks.spawn(pump(context.clone(), stop.clone()));
         tasks.spawn(backups::run(context.clone(), stop.clone()));
+        tasks.spawn(spans::follow(context.clone(), stop.clone()));
         tasks.spawn(leader_loop(&context, leader_inputs).run(stop.clone()));
         let founding = async {
             if config.join.is_empty() {

@@ -36,6 +36,7 @@ mod metrics_page;
 mod run;
 mod runner;
 mod session;
+mod start_spans;
 mod starting;
 mod task_place;
 #[cfg(test)]
