@@ -28,7 +28,7 @@ const VIEWERS: &str = "GetJob ListJobs ExplainJob GetPipeline ListPipelines Stre
 const USERS: &str = "SubmitJob CancelJob SuspendJob ResumeJob SubmitPipeline JobService/Exec";
 const OPERATORS: &str = "ExportState Block Unblock ResetBreaker";
 const ADMINS: &str = "SetQueue ConfigureQueues SetTopology SetHealthRules TransferLeader ChangeReplicas TriggerSnapshot SaveSnapshot \
-    ReadAuditLog InjectFault AddUser RemoveUser RotateUserToken ListUsers";
+    ReadAuditLog InjectFault SetLogLevel GetDebugInfo AddUser RemoveUser RotateUserToken ListUsers";
 const WORKERS: &str = "Session WorkerService/Exec";
 const REPLICAS: &str =
     "ForwardWrites ForwardLogs ForwardProgress ForwardExec ShadowBeats GetShadows Call Append";

@@ -163,6 +163,7 @@ impl Collector {
         let live = [
             v1::JobPhase::Queued,
             v1::JobPhase::Running,
+            v1::JobPhase::Cancelling,
         ];
         let request = v1::ListJobsRequest {
             phases: live.into_iter().map(Into::into).collect(),
