@@ -8,7 +8,7 @@ use muster_tracing::Export;
 use crate::failure::Failure;
 
 /// Variable with the collector's address, the one that services read too.
-const ENDPOINT_VARIABLE: &str = "MUSTER_TRACING_OTLP_ENDPOINT";
+const ENDPOINT_VARIABLE: &str = "MUSTER_OTLP_ENDPOINT";
 /// Longest wait for the collector before a process ends.
 const FINISH_MAX: Duration = Duration::from_secs(2);
 

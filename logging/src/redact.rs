@@ -105,11 +105,11 @@ fn without_keys(text: &str) -> String {
 fn without_schemes(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     replace(text, |text, from| {
-        let schemes = SCHEMES.iter().filter_map(|scheme| {
-            let at = from + lower[from..].find(scheme)? + scheme.len();
-            Some(at)
+        let begins = SCHEMES.iter().flat_map(|scheme| {
+            let found = lower[from..].match_indices(scheme);
+            found.map(|(at, _)| from + at + scheme.len())
         });
-        let mut begins: Vec<usize> = schemes.collect();
+        let mut begins: Vec<usize> = begins.collect();
         begins.sort_unstable();
         begins.into_iter().find_map(|begin| {
             let end = end_of(text, begin, is_credential);

@@ -11,6 +11,7 @@ use crate::BrokenRule;
 pub struct TracingSettings {
     /// The collector that takes spans by OTLP over gRPC, `http://host:4317`; best one on this host, since the connection is not
     /// encrypted. No spans are recorded without it.
+    #[schemars(extend("x-variable" = "MUSTER_OTLP_ENDPOINT"))]
     pub otlp_endpoint: Option<String>,
     /// The spans of one job of so many are exported; the same on all replicas and workers, which choose the same jobs then.
     pub one_in: u64,

@@ -177,7 +177,7 @@ fn resource(export: &Export) -> otlp::Resource {
     let attributes = [
         ("service.namespace", "muster"),
         ("service.name", export.service),
-        ("service.instance.id", &export.instance),
+        ("service.instance.id", export.instance.as_str()),
         ("service.version", version),
     ];
     let attributes = attributes.map(|(key, value)| otlp::KeyValue::new(key, Value::from(value)));

@@ -54,7 +54,7 @@ impl SpanId {
     /// The span of this name in a trace; the numbers tell several of a name apart.
     #[must_use]
     pub fn of(trace: TraceId, name: &str, numbers: &[u64]) -> Self {
-        let mut bytes = [&trace.0.to_be_bytes(), name.as_bytes(), &[0]].concat();
+        let mut bytes = [&trace.0.to_be_bytes()[..], name.as_bytes(), &[0]].concat();
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         Self(xxh3_64(&bytes).max(1))
     }

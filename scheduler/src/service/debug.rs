@@ -80,8 +80,8 @@ fn control() -> Result<&'static LogControl, Status> {
 
 /// Checks a change before anybody is bothered.
 pub(crate) fn check(request: &v1::SetLogLevelRequest) -> Result<LevelChange, Status> {
-    let change = request.change.parse();
-    change.map_err(|error: InvalidLevel| invalid(&format!("change: {error}")))
+    let change: Result<LevelChange, InvalidLevel> = request.change.parse();
+    change.map_err(|error| invalid(&format!("change: {error}")))
 }
 
 fn set_level(request: &v1::SetLogLevelRequest) -> Result<v1::SetLogLevelResponse, Status> {

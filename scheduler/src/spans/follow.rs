@@ -23,14 +23,18 @@ pub(crate) async fn follow(context: Context, stop: CancellationToken) {
             () = stop.cancelled() => return,
             changed = applied.changed() => if changed.is_err() { return },
         }
-        let look = Look {
-            state: &context.fork(),
-            replica: context.config.replica_id,
-            leads: leadership.borrow().is_self,
-            now_ns: now_ns(),
+        let leads = leadership.borrow().is_self;
+        seen = {
+            let state = context.fork();
+            let look = Look {
+                state: &state,
+                replica: context.config.replica_id,
+                leads,
+                now_ns: now_ns(),
+            };
+            look.record_after(seen);
+            state.revision
         };
-        look.record_after(seen);
-        seen = look.state.revision;
         // Others of this thread go first: whoever looks at a trace can wait.
         tokio::task::yield_now().await;
     }

@@ -13,7 +13,7 @@ use muster_tracing::{TraceContext, TraceId};
 /// A span of a user's own program, as W3C's Trace Context writes it.
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 /// The variable by which every process of the cluster is told of the collector.
-const ENDPOINT: &str = "MUSTER_TRACING_OTLP_ENDPOINT";
+const ENDPOINT: &str = "MUSTER_OTLP_ENDPOINT";
 
 /// What a whole trace of a job of one task has; `apply` comes more than once.
 const WHOLE: [&str; 12] = [
