@@ -29,7 +29,8 @@ impl<W: Write> Archive<W> {
 
     /// Adds a file.
     pub(crate) fn add(&mut self, name: &str, content: &[u8]) -> io::Result<()> {
-        self.out.write_all(&header(name, content.len(), self.time_s)?)?;
+        self.out
+            .write_all(&header(name, content.len(), self.time_s)?)?;
         self.out.write_all(content)?;
         let rest = content.len().next_multiple_of(BLOCK) - content.len();
         self.out.write_all(&vec![0; rest])

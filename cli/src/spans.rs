@@ -39,11 +39,8 @@ pub(crate) fn export_by_variable() -> Result<(), Failure> {
         otlp_endpoint: endpoint.filter(|text| !text.is_empty()),
         ..TracingSettings::default()
     };
-    export(
-        &settings,
-        ("muster-cli", std::process::id().to_string()),
-    )
-    .map_err(|error| Failure::usage(format!("{ENDPOINT_VARIABLE}: {}", error.text())))
+    export(&settings, ("muster-cli", std::process::id().to_string()))
+        .map_err(|error| Failure::usage(format!("{ENDPOINT_VARIABLE}: {}", error.text())))
 }
 
 /// Sends what is queued before this process ends.

@@ -90,7 +90,11 @@ impl LogControl {
     pub fn change(&self, change: &LevelChange, span: Duration) -> Result<String, InvalidLevel> {
         let now = Instant::now();
         let filter = self.edit(|levels| levels.change(change, now, span))?;
-        tracing::info!(filter, seconds = span.as_secs(), "the log's levels are changed");
+        tracing::info!(
+            filter,
+            seconds = span.as_secs(),
+            "the log's levels are changed"
+        );
         let control = self.clone();
         tokio::spawn(async move {
             sleep_until(now + span).await;
@@ -134,9 +138,6 @@ impl LogControl {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Levels> {
-        self.0
-            .levels
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.levels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -182,7 +182,15 @@ mod tests {
 
     #[test]
     fn what_says_nothing_is_refused() {
-        for wrong in ["", "=debug", "loud", "a=loud", "a b=debug", "a=debug,b=debug", "a[x]=debug"] {
+        for wrong in [
+            "",
+            "=debug",
+            "loud",
+            "a=loud",
+            "a b=debug",
+            "a=debug,b=debug",
+            "a[x]=debug",
+        ] {
             assert!(
                 matches!(wrong.parse::<LevelChange>(), Err(InvalidLevel::Form(_))),
                 "{wrong}"

@@ -93,9 +93,13 @@ fn without_keys(text: &str) -> String {
     replace(text, |text, from| {
         let begin = from + text[from..].find(KEY_BEGINS)?;
         let body = begin + KEY_BEGINS.len();
-        let last = text[body..].find(KEY_ENDS).map(|at| body + at + KEY_ENDS.len());
+        let last = text[body..]
+            .find(KEY_ENDS)
+            .map(|at| body + at + KEY_ENDS.len());
         let end = last.map_or(text.len(), |last| {
-            text[last..].find("-----").map_or(text.len(), |at| last + at + 5)
+            text[last..]
+                .find("-----")
+                .map_or(text.len(), |at| last + at + 5)
         });
         Some((begin, end))
     })
@@ -124,9 +128,8 @@ fn without_credentials(text: &str) -> String {
     replace(text, |text, from| {
         text[from..].match_indices("//").find_map(|(at, _)| {
             let begin = from + at + 2;
-            let is_part = |character: char| {
-                !character.is_whitespace() && !"/@\"'<>".contains(character)
-            };
+            let is_part =
+                |character: char| !character.is_whitespace() && !"/@\"'<>".contains(character);
             let end = end_of(text, begin, is_part);
             let has_some = text[end..].starts_with('@') && text[begin..end].contains(':');
             has_some.then_some((begin, end))
@@ -200,7 +203,10 @@ mod tests {
     #[test]
     fn secrets_are_taken_out_of_texts() {
         let cases = [
-            ("muster:ada:Zm9vYmFyYmF6cXV4Zm9vYmFy leaked", "[redacted] leaked"),
+            (
+                "muster:ada:Zm9vYmFyYmF6cXV4Zm9vYmFy leaked",
+                "[redacted] leaked",
+            ),
             (
                 "authorization: Bearer abcdefghijklmnopqrst, next",
                 "authorization: Bearer [redacted], next",
@@ -209,7 +215,10 @@ mod tests {
                 "http://user:pa55@etcd:2379/x",
                 "http://[redacted]@etcd:2379/x",
             ),
-            ("DB_PASSWORD=hunter2 DEBUG=1", "DB_PASSWORD=[redacted] DEBUG=1"),
+            (
+                "DB_PASSWORD=hunter2 DEBUG=1",
+                "DB_PASSWORD=[redacted] DEBUG=1",
+            ),
             (
                 r#"{"api_key": "hunter 2", "level": "INFO"}"#,
                 r#"{"api_key": "[redacted]", "level": "INFO"}"#,

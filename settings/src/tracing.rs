@@ -45,7 +45,8 @@ impl TracingSettings {
         };
         let authority = endpoint.strip_prefix("http://");
         let authority = authority.map(|rest| rest.trim_end_matches('/'));
-        let is_address = authority.is_some_and(|it| !it.is_empty() && !it.contains(['/', '@', ' ']));
+        let is_address =
+            authority.is_some_and(|it| !it.is_empty() && !it.contains(['/', '@', ' ']));
         if is_address {
             return Ok(());
         }
@@ -73,7 +74,14 @@ mod tests {
         for good in ["http://127.0.0.1:4317", "http://collector:4317/"] {
             assert_eq!(broken(Some(good), 1), None, "{good}");
         }
-        for wrong in ["", "collector:4317", "https://a:1", "http://", "http://a:b@c:1", "http://c:1/v1"] {
+        for wrong in [
+            "",
+            "collector:4317",
+            "https://a:1",
+            "http://",
+            "http://a:b@c:1",
+            "http://c:1/v1",
+        ] {
             let key = broken(Some(wrong), 1);
             assert_eq!(key.as_deref(), Some("tracing.otlp_endpoint"), "{wrong}");
         }

@@ -69,7 +69,10 @@ impl Collector {
             let attributes = process.resource.unwrap_or_default().attributes;
             let text = |key: &str| {
                 let found = attributes.iter().find(|it| it.key == key);
-                found.and_then(|it| it.text()).unwrap_or_default().to_owned()
+                found
+                    .and_then(|it| it.text())
+                    .unwrap_or_default()
+                    .to_owned()
             };
             let (service, instance) = (text("service.name"), text("service.instance.id"));
             for span in process.scope_spans.into_iter().flat_map(|it| it.spans) {

@@ -164,7 +164,7 @@ pub async fn finish(limit: Duration) {
     let sending = async {
         if exporter.queue.send(Item::Flush(sent)).await.is_ok() {
             // Dropped without a word, the exporter is gone: there is nothing to wait for.
-            drop(all_sent.await);
+            all_sent.await.unwrap_or(());
         }
     };
     if timeout(limit, sending).await.is_err() {
@@ -233,7 +233,9 @@ impl Sender {
             match self.try_send(request.clone()).await {
                 Ok(answer) => {
                     let refused = answer.partial_success.unwrap_or_default();
-                    let rejected = u64::try_from(refused.rejected_spans).unwrap_or(0).min(count);
+                    let rejected = u64::try_from(refused.rejected_spans)
+                        .unwrap_or(0)
+                        .min(count);
                     if rejected > 0 {
                         let why = refused.error_message;
                         tracing::warn!(rejected, why, "the collector does not take all spans");

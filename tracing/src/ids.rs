@@ -33,7 +33,8 @@ impl TraceId {
     /// From 32 hexadecimal digits in lower case that are not all zero.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let id = (text.len() == 32 && is_hex(text)).then(|| u128::from_str_radix(text, 16).ok())??;
+        let id =
+            (text.len() == 32 && is_hex(text)).then(|| u128::from_str_radix(text, 16).ok())??;
         (id != 0).then_some(Self(id))
     }
 
@@ -62,7 +63,8 @@ impl SpanId {
     /// From 16 hexadecimal digits in lower case that are not all zero.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let id = (text.len() == 16 && is_hex(text)).then(|| u64::from_str_radix(text, 16).ok())??;
+        let id =
+            (text.len() == 16 && is_hex(text)).then(|| u64::from_str_radix(text, 16).ok())??;
         (id != 0).then_some(Self(id))
     }
 

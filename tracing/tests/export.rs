@@ -34,7 +34,10 @@ async fn whoever_records_never_waits_for_a_collector_and_what_is_lost_is_counted
     assert!(matches!(start(wrong), Err(StartError::Endpoint(_))));
     start(export.clone()).unwrap();
     assert!(matches!(start(export), Err(StartError::Again)));
-    assert!(is_on() && trace_of(1).is_none(), "the cluster is not known yet");
+    assert!(
+        is_on() && trace_of(1).is_none(),
+        "the cluster is not known yet"
+    );
     belong_to("lab");
     assert_eq!(trace_of(1), Some(trace));
     // Nobody else runs on this thread meanwhile: the queue fills.
@@ -48,8 +51,13 @@ async fn whoever_records_never_waits_for_a_collector_and_what_is_lost_is_counted
     let page = recorder.render();
     assert!(page.contains(&lost), "{page}");
     let (began, limit) = (Instant::now(), Duration::from_millis(100));
-    timeout(Duration::from_secs(2), finish(limit)).await.unwrap();
+    timeout(Duration::from_secs(2), finish(limit))
+        .await
+        .unwrap();
     assert!(began.elapsed() >= limit);
     let page = recorder.render();
-    assert!(page.contains("muster_tracing_spans_exported_total 0"), "{page}");
+    assert!(
+        page.contains("muster_tracing_spans_exported_total 0"),
+        "{page}"
+    );
 }

@@ -85,7 +85,9 @@ impl StartSpans {
 
 impl Start {
     fn over(self, run: RunId, error: Option<String>) {
-        let Self { trace, heard_ns, .. } = self;
+        let Self {
+            trace, heard_ns, ..
+        } = self;
         let ended_ns = now_ns();
         let (task, epoch) = (run.key.task.get(), run.epoch.get());
         let id = |name| SpanId::of(trace, name, &[epoch, task.into()]);

@@ -93,7 +93,12 @@ fn set_level(request: &v1::SetLogLevelRequest) -> Result<v1::SetLogLevelResponse
         Err(error) => {
             let reason = "LEVELS_FULL";
             let message = error.to_string();
-            Err(status::error(Code::FailedPrecondition, reason, &message, &[]))
+            Err(status::error(
+                Code::FailedPrecondition,
+                reason,
+                &message,
+                &[],
+            ))
         }
     }
 }
@@ -129,7 +134,9 @@ async fn ask_worker(
         }
         Question::Tell => Asked::Tell(v1::debug_order::Tell {}),
     };
-    let id = context.handle.with_state(|state| state.host_by_name(&host).map(|host| host.id));
+    let id = context
+        .handle
+        .with_state(|state| state.host_by_name(&host).map(|host| host.id));
     let id = id.ok_or_else(|| status_of(&Rejection::UnknownHost(host.clone())))?;
     let (session, worker) = { context.directory.find(id) }.ok_or_else(|| unreachable(&host))?;
     let (id, answer) = context.replies().expect_debug(session);
@@ -149,7 +156,9 @@ async fn ask_worker(
         Err(_) => Err(status::error(
             Code::DeadlineExceeded,
             HOST_UNREACHABLE,
-            &format!("the worker of host `{host}` did not answer in time; one of an older version never does"),
+            &format!(
+                "the worker of host `{host}` did not answer in time; one of an older version never does"
+            ),
             &[("host", host)],
         )),
     }

@@ -26,9 +26,21 @@ async fn a_process_logs_more_for_a_while_and_then_as_before_by_itself() {
         .muster(&["debug", "log-level", "--replica", "1", "h2=debug"])
         .await;
     assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.stderr.contains("only the cluster's admins may"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("only the cluster's admins may"),
+        "{refused:?}"
+    );
     let mut command = cluster.command(&[
-        "debug", "log-level", "--replica", "2", "--worker", "node01", "h2=debug", "--for", "3s", "-o",
+        "debug",
+        "log-level",
+        "--replica",
+        "2",
+        "--worker",
+        "node01",
+        "h2=debug",
+        "--for",
+        "3s",
+        "-o",
         "json",
     ]);
     command.env("USER", "root");
@@ -45,7 +57,10 @@ async fn a_process_logs_more_for_a_while_and_then_as_before_by_itself() {
     .await;
     for member in [replica, worker] {
         eventually("it logs as before", async || {
-            member.printed().contains("the log's levels are as before").then_some(())
+            member
+                .printed()
+                .contains("the log's levels are as before")
+                .then_some(())
         })
         .await;
         let before = noise(&member.printed());
@@ -73,12 +88,24 @@ async fn nonsense_is_refused_with_what_would_be_right() {
     };
     let level = ["debug", "log-level"];
     for (words, code, part) in [
-        (&["--replica", "1", "h2=loud"][..], 64, "a level is one of off, error"),
+        (
+            &["--replica", "1", "h2=loud"][..],
+            64,
+            "a level is one of off, error",
+        ),
         (&["h2=debug"], 64, "--replica <ID>"),
         (&["--replica", "7", "debug"], 1, "there is no replica 7"),
         (&["--worker", "nobody", "debug"], 1, "nobody"),
-        (&["--replica", "1", "debug", "--for", "25h"], 1, "LEVEL_MS_MAX"),
-        (&["--worker", "node01", "debug", "--for", "25h"], 1, "LEVEL_MS_MAX"),
+        (
+            &["--replica", "1", "debug", "--for", "25h"],
+            1,
+            "LEVEL_MS_MAX",
+        ),
+        (
+            &["--worker", "node01", "debug", "--for", "25h"],
+            1,
+            "LEVEL_MS_MAX",
+        ),
     ] {
         let run = root(&[&level[..], words].concat()).await;
         assert_eq!(run.code, code, "{run:?}");
@@ -88,7 +115,12 @@ async fn nonsense_is_refused_with_what_would_be_right() {
 
 /// Unpacks a bundle; gives the folder in it.
 fn unpack(bundle: &Path, into: &Path) -> std::path::PathBuf {
-    let done = Command::new("tar").arg("-xzf").arg(bundle).arg("-C").arg(into).status();
+    let done = Command::new("tar")
+        .arg("-xzf")
+        .arg(bundle)
+        .arg("-C")
+        .arg(into)
+        .status();
     assert!(done.unwrap().success());
     let folder = { fs::read_dir(into).unwrap() }
         .map(|entry| entry.unwrap().path())
@@ -129,7 +161,14 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     assert!(refused.status(v1::Consistency::Stale).await.is_err());
 
     let bundle = cluster.file("bundle.tar.gz");
-    let words = ["debug", "bundle", "--out", bundle.to_str().unwrap(), "-o", "json"];
+    let words = [
+        "debug",
+        "bundle",
+        "--out",
+        bundle.to_str().unwrap(),
+        "-o",
+        "json",
+    ];
     let told = cluster.muster(Some(&admin), &words).await.json();
     let unpacked = cluster.file("unpacked");
     fs::create_dir(&unpacked).unwrap();
@@ -145,7 +184,10 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     let missing: Vec<&str> = { manifest["missing"].as_array().unwrap().iter() }
         .map(|it| it["name"].as_str().unwrap())
         .collect();
-    assert!(missing.contains(&&*format!("workers/{SECURED_WORKER}/metrics.txt")), "{missing:?}");
+    assert!(
+        missing.contains(&&*format!("workers/{SECURED_WORKER}/metrics.txt")),
+        "{missing:?}"
+    );
     for replica in 1..=3 {
         assert!(read(&format!("replicas/{replica}/settings.json")).contains("cluster_id"));
         assert!(read(&format!("replicas/{replica}/log.jsonl")).contains("\"level\""));
@@ -156,16 +198,29 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     assert!(read("status.json").contains("leader"));
     assert!(read("hosts.json").contains(SECURED_WORKER));
     assert!(read("events.jsonl").contains("job_submitted"));
-    assert!(!read(&format!("explain/{waiting}.json")).is_empty(), "{manifest:#}");
+    assert!(
+        !read(&format!("explain/{waiting}.json")).is_empty(),
+        "{manifest:#}"
+    );
 
     let key = fs::read_to_string(cluster.file("replica-1.key")).unwrap();
     let key_line = key.lines().nth(1).unwrap();
-    let secrets = [admin.text(), user.text(), wrong.text(), environment, "argument-hunter2", key_line];
+    let secrets = [
+        admin.text(),
+        user.text(),
+        wrong.text(),
+        environment,
+        "argument-hunter2",
+        key_line,
+    ];
     for (name, text) in &found {
         for secret in secrets {
             // Also not its second half, without the user's name.
             let tail = &secret[secret.len() / 2..];
-            assert!(!text.contains(secret) && !text.contains(tail), "{secret} in {name}");
+            assert!(
+                !text.contains(secret) && !text.contains(tail),
+                "{secret} in {name}"
+            );
         }
         assert!(!text.contains("PRIVATE KEY"), "{name}");
     }
@@ -173,7 +228,14 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     // Of a replica that is gone is said that it is missing; whoever is no admin gets what a user may see.
     cluster.kill_first_replica();
     let second = cluster.file("second.tar.gz");
-    let words = ["debug", "bundle", "--out", second.to_str().unwrap(), "-o", "json"];
+    let words = [
+        "debug",
+        "bundle",
+        "--out",
+        second.to_str().unwrap(),
+        "-o",
+        "json",
+    ];
     let told = eventually("a bundle of what is left", async || {
         drop(fs::remove_file(&second));
         let run = cluster.muster(Some(&admin), &words).await;
@@ -181,9 +243,19 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     })
     .await;
     let missing = told["missing"].as_array().unwrap();
-    assert!(missing.iter().any(|it| it["name"] == "replicas/1"), "{told:#}");
+    assert!(
+        missing.iter().any(|it| it["name"] == "replicas/1"),
+        "{told:#}"
+    );
     let third = cluster.file("third.tar.gz");
-    let words = ["debug", "bundle", "--out", third.to_str().unwrap(), "-o", "json"];
+    let words = [
+        "debug",
+        "bundle",
+        "--out",
+        third.to_str().unwrap(),
+        "-o",
+        "json",
+    ];
     let told = cluster.muster(Some(&user), &words).await.json();
     let missing = told["missing"].as_array().unwrap();
     let is_refused = |it: &&Value| {

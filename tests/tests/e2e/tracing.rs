@@ -45,7 +45,11 @@ fn check_tree(spans: &[Collected]) {
     let by_id: BTreeMap<&[u8], &Collected> = { spans.iter() }
         .map(|it| (it.span.span_id.as_slice(), it))
         .collect();
-    assert_eq!(by_id.len(), spans.len(), "every id is there once: {spans:#?}");
+    assert_eq!(
+        by_id.len(),
+        spans.len(),
+        "every id is there once: {spans:#?}"
+    );
     for it in spans {
         let span = &it.span;
         assert!(
@@ -150,7 +154,9 @@ async fn a_trace_goes_on_under_the_next_leader() {
     let trace = trace_of(&client, waiting).await;
     eventually("its submission is exported", async || {
         let spans = collector.trace(trace);
-        names(&spans).is_superset(&BTreeSet::from(["SubmitJob", "propose"])).then_some(())
+        names(&spans)
+            .is_superset(&BTreeSet::from(["SubmitJob", "propose"]))
+            .then_some(())
     })
     .await;
     let leader = cluster.leader(&client).await;
@@ -162,7 +168,9 @@ async fn a_trace_goes_on_under_the_next_leader() {
     only_attempt(&client, waiting).await;
     let spans = eventually("its start is exported", async || {
         let spans = collector.trace(trace);
-        names(&spans).is_superset(&BTreeSet::from(["attempt", "start", "wait"])).then_some(spans)
+        names(&spans)
+            .is_superset(&BTreeSet::from(["attempt", "start", "wait"]))
+            .then_some(spans)
     })
     .await;
     let from = |name: &str| {

@@ -59,7 +59,8 @@ impl Bundle {
         let now = screen.now();
         let stamp = now.strftime("%Y%m%dT%H%M%SZ").to_string();
         let folder = format!("muster-debug-{stamp}");
-        let path = { self.out.clone() }.unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.gz")));
+        let path =
+            { self.out.clone() }.unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.gz")));
         let named = |error| Failure::new(format!("{}: {error}", path.display()));
         let file = File::create_new(&path).map_err(named)?;
         let mut collector = Collector {
@@ -108,7 +109,8 @@ impl Collector {
             "os": std::env::consts::OS,
             "architecture": std::env::consts::ARCH,
         });
-        self.collection.add("client.json", Ok::<_, ClientError>(client));
+        self.collection
+            .add("client.json", Ok::<_, ClientError>(client));
         let status = self.client.status(STALE).await;
         self.collection
             .add("status.json", status.clone().map(StatusView::from));
@@ -125,7 +127,11 @@ impl Collector {
             let folder = format!("workers/{host}");
             let told = self.client.debug_info(&self.author, Process::Host(host));
             let told = timeout(ANSWER_MAX, told).await;
-            self.process(&folder, told.map_err(|_| silent()).and_then(|told| told.map_err(text)));
+            self.process(
+                &folder,
+                told.map_err(|_| silent())
+                    .and_then(|told| told.map_err(text)),
+            );
         }
     }
 
@@ -258,7 +264,8 @@ impl Collector {
         self.collection
             .add(&format!("{folder}/settings.json"), settings);
         let lines = info.log_lines.join("\n") + "\n";
-        self.collection.add_text(&format!("{folder}/log.jsonl"), &lines);
+        self.collection
+            .add_text(&format!("{folder}/log.jsonl"), &lines);
         match info.metrics.is_empty() {
             true => {
                 let why = "its settings have no `metrics_listen`";

@@ -23,7 +23,9 @@ const SPAN: Duration = Duration::from_secs(600);
 ///
 /// Afterwards all is as before by itself, also if the process is started again. `logging.filter` is for what stays.
 #[derive(Debug, Args)]
-#[command(after_help = "muster debug log-level --replica 2 muster_scheduler::leader=debug --for 10m")]
+#[command(
+    after_help = "muster debug log-level --replica 2 muster_scheduler::leader=debug --for 10m"
+)]
 pub(crate) struct LogLevel {
     #[command(flatten)]
     whose: Whose,
