@@ -10,6 +10,7 @@ use crate::command;
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::spans;
 
 /// Muster: a scheduler for GPU clusters that survives the death of its leader
 #[derive(Debug, Parser)]
@@ -74,6 +75,9 @@ enum Noun {
     BlockGpu(command::gpu::Block),
     /// Let GPUs back in (as `gpu unblock`)
     UnblockGpu(command::gpu::Unblock),
+    /// Look into the cluster's processes: what they log, and what a bug report needs of them
+    #[command(subcommand)]
+    Debug(command::debug::Verb),
     /// Run a scheduler replica
     Scheduler(command::scheduler::Scheduler),
     /// Run a worker's agent, or make tokens by which workers join
@@ -168,7 +172,12 @@ impl CommandLine {
             .enable_all()
             .build()
             .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
-        runtime.block_on(request.run(options))
+        runtime.block_on(async {
+            spans::export_by_variable()?;
+            let ended = request.run(options).await;
+            spans::finish().await;
+            ended
+        })
     }
 }
 
@@ -185,6 +194,7 @@ impl Noun {
             Self::Cluster(verb) => verb.run(options).await,
             Self::Snapshot(verb) => verb.run(options).await,
             Self::Audit(verb) => verb.run(options).await,
+            Self::Debug(verb) => verb.run(options).await,
             Self::BlockHost(block) => block.run(options).await,
             Self::UnblockHost(unblock) => unblock.run(options).await,
             Self::BlockGpu(block) => block.run(options).await,

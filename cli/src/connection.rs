@@ -69,6 +69,7 @@ impl Options {
             addresses: cluster.addresses.unwrap_or(defaults.addresses),
             tls: cluster.tls,
             token: cluster.token,
+            traceparent: variable("TRACEPARENT"),
             ..ClientConfig::default()
         };
         Ok(Client::connect(config).await?)

@@ -4,6 +4,7 @@
 //! else is built; so is the process that asks the GPUs' driver for a worker.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod arguments;
 mod command;
 mod connection;
@@ -16,6 +17,7 @@ mod output;
 mod parse;
 mod service;
 mod settings;
+mod spans;
 mod strict_yaml;
 mod view;
 

@@ -11,7 +11,7 @@ pub use limits::Limits;
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_raft_store::SnapshotPolicy;
-use muster_settings::{BrokenRule, LoggingSettings, Settings};
+use muster_settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
 use muster_tls::TlsSettings;
 pub use oidc::{GroupRole, OidcSettings};
 use schemars::JsonSchema;
@@ -84,6 +84,8 @@ pub struct SchedulerConfig {
     pub backup: BackupSettings,
     /// What is logged, and how.
     pub logging: LoggingSettings,
+    /// Where spans go that tell what became of a job between its submission and its start.
+    pub tracing: TracingSettings,
 }
 
 impl Default for SchedulerConfig {
@@ -111,6 +113,7 @@ impl Default for SchedulerConfig {
             audit: AuditSettings::default(),
             backup: BackupSettings::default(),
             logging: LoggingSettings::default(),
+            tracing: TracingSettings::default(),
         }
     }
 }
@@ -253,6 +256,7 @@ impl SchedulerConfig {
             || format!("must be at least {BACKUP_EVERY_MS_MIN} (BACKUP_EVERY_MS_MIN)"),
         )?;
         self.logging.filter()?;
+        self.tracing.validate()?;
         self.limits.validate()
     }
 

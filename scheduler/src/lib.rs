@@ -18,6 +18,7 @@ mod metrics;
 pub mod offline;
 mod replica;
 mod service;
+mod spans;
 mod told_systemd;
 pub mod watch_hub;
 

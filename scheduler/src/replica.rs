@@ -48,7 +48,7 @@ use crate::service::{
     Joining, Leaders, PeerPool, Peers, Provider, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
-use crate::{backups, bootstrap, health, join, metrics, told_systemd};
+use crate::{backups, bootstrap, health, join, metrics, spans, told_systemd};
 
 /// Longest wait for another replica to take over leadership at a stop.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -89,7 +89,9 @@ impl Replica {
         metrics::describe();
         muster_raft_store::describe_metrics();
         muster_tls::describe_metrics();
+        muster_tracing::describe_metrics();
         let config = Arc::new(settings.borrow().clone());
+        muster_tracing::belong_to(&config.cluster_id);
         let tls = Tls::load_as(&config.tls, Some(PeerRole::Replica))?;
         // It is read for every certificate; that it cannot be is better known now.
         drop(Authority::open(&config.tls)?);
@@ -171,6 +173,7 @@ impl Replica {
         tasks.spawn(health::report(reporter, handle.leadership(), stop.clone()));
         tasks.spawn(pump(context.clone(), stop.clone()));
         tasks.spawn(backups::run(context.clone(), stop.clone()));
+        tasks.spawn(spans::follow(context.clone(), stop.clone()));
         tasks.spawn(leader_loop(&context, leader_inputs).run(stop.clone()));
         let founding = async {
             if config.join.is_empty() {

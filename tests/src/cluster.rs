@@ -67,6 +67,14 @@ impl Cluster {
     /// # Panics
     /// If it does not come up.
     pub async fn start(shape: Shape) -> Self {
+        Self::start_with(shape, &[]).await
+    }
+
+    /// As [`Cluster::start`], with these variables for all its processes.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    pub async fn start_with(shape: Shape, variables: &[(&str, &str)]) -> Self {
         let own = tempfile::Builder::new()
             .prefix("muster-test-")
             .tempdir()
@@ -74,6 +82,7 @@ impl Cluster {
         let ready_file = own.path().join("ready.json");
         let log = File::create(own.path().join("dev.log")).unwrap();
         let mut dev = Command::new(muster_binary())
+            .envs(variables.iter().copied())
             .args(["dev", "--replicas", &shape.replicas.to_string()])
             .args(["--workers", &shape.workers.to_string()])
             .args(["--gpus", &shape.gpus.to_string()])

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use muster_core::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
-use muster_settings::{BrokenRule, LoggingSettings, Settings};
+use muster_settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
 use muster_tls::{TlsSettings, is_loopback};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -94,6 +94,8 @@ pub struct WorkerConfig {
     pub metrics_listen: Option<SocketAddr>,
     /// What is logged, and how.
     pub logging: LoggingSettings,
+    /// Where spans go that tell what became of a job between its submission and its start.
+    pub tracing: TracingSettings,
 }
 
 impl Default for WorkerConfig {
@@ -129,6 +131,7 @@ impl Default for WorkerConfig {
                 .unwrap_or(u64::MAX),
             metrics_listen: None,
             logging: LoggingSettings::default(),
+            tracing: TracingSettings::default(),
         }
     }
 }
@@ -338,6 +341,7 @@ impl WorkerConfig {
             return Err(broken);
         }
         self.logging.filter()?;
+        self.tracing.validate()?;
         match &self.gpus {
             GpuConfig::Simulated { count, .. }
                 if usize::try_from(*count).is_ok_and(|count| count > GPUS_PER_HOST_MAX) =>

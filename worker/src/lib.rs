@@ -38,6 +38,7 @@ mod replicas;
 mod run;
 mod runner;
 mod session;
+mod start_spans;
 mod starting;
 mod task_place;
 #[cfg(test)]

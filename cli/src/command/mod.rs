@@ -8,6 +8,7 @@ pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod config;
 mod configuration;
+pub(crate) mod debug;
 pub(crate) mod demo;
 pub(crate) mod gpu;
 mod gpu_check;

@@ -19,6 +19,7 @@ use muster_proto::v1;
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
 use muster_raft_store::MembershipError;
+use muster_tracing::now_ns;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -27,6 +28,7 @@ use crate::service::context::Context;
 use crate::service::replies::{inject, injected_gpu};
 use crate::service::write::propose_status;
 use crate::service::{configuration, health, impact, pipelines, replicas};
+use crate::spans;
 
 /// Checks everything that needs no state, so that a bad request is refused by the replica that got it.
 pub(crate) fn check(write: &Kind) -> Result<(), Status> {
@@ -273,6 +275,7 @@ async fn submit(
             repeated: false,
         });
     }
+    let began_ns = now_ns();
     let (revision, answer) = propose(context, command).await?;
     let Answer::Job(JobId(job_id)) = answer else {
         return Err(Status::internal(
@@ -281,11 +284,13 @@ async fn submit(
     };
     // A job's id is the revision of its submission.
     let repeated = job_id != revision.get();
-    Ok(v1::SubmitJobResponse {
+    let response = v1::SubmitJobResponse {
         job_id,
         revision: revision.get(),
         repeated,
-    })
+    };
+    spans::proposed(began_ns, context.config.replica_id, &response);
+    Ok(response)
 }
 
 async fn block(context: &Context, request: v1::BlockRequest) -> Result<v1::BlockResponse, Status> {

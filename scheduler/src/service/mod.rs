@@ -12,6 +12,7 @@ mod cluster;
 mod configuration;
 mod context;
 mod deadline;
+mod debug;
 mod exec;
 mod explain;
 mod export;

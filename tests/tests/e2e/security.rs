@@ -28,7 +28,7 @@ const VIEWERS: &str = "GetJob ListJobs ExplainJob GetPipeline ListPipelines Stre
 const USERS: &str = "SubmitJob CancelJob SuspendJob ResumeJob SubmitPipeline JobService/Exec";
 const OPERATORS: &str = "ExportState Block Unblock ResetBreaker";
 const ADMINS: &str = "SetQueue ConfigureQueues SetTopology SetHealthRules TransferLeader ChangeReplicas TriggerSnapshot SaveSnapshot \
-    ReadAuditLog InjectFault AddUser RemoveUser RotateUserToken ListUsers AddJoinToken RevokeJoinToken ListJoinTokens";
+    ReadAuditLog InjectFault SetLogLevel GetDebugInfo AddUser RemoveUser RotateUserToken ListUsers AddJoinToken RevokeJoinToken ListJoinTokens";
 const WORKERS: &str = "Session WorkerService/Exec RenewCertificate";
 const ANYBODY: &str = "GetAuthorities Join";
 const REPLICAS: &str =

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::finding::Finding;
 
 /// Crates of ours that each crate of ours may name. `ANY` stands for all of them.
-const ALLOWED: [(&str, &[&str]); 20] = [
+const ALLOWED: [(&str, &[&str]); 22] = [
     ("muster-core", &[]),
     ("muster-scenario", &["muster-core"]),
     ("muster-simulate", &["muster-core"]),
@@ -14,13 +14,20 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     ("muster-exporter", &[]),
     ("muster-systemd", &[]),
     ("muster-tls", &[]),
+    ("muster-tracing", &[]),
+    ("muster-logging", &["muster-settings"]),
     (
         "muster-raft-store",
         &["muster-core", "muster-proto", "muster-tls"],
     ),
     (
         "muster-client",
-        &["muster-core", "muster-proto", "muster-tls"],
+        &[
+            "muster-core",
+            "muster-proto",
+            "muster-tls",
+            "muster-tracing",
+        ],
     ),
     // Loaded once for every task: it stays small.
     ("muster-supervisor", &["muster-core"]),
@@ -29,11 +36,13 @@ const ALLOWED: [(&str, &[&str]); 20] = [
         &[
             "muster-core",
             "muster-exporter",
+            "muster-logging",
             "muster-proto",
             "muster-settings",
             "muster-supervisor",
             "muster-systemd",
             "muster-tls",
+            "muster-tracing",
         ],
     ),
     (
@@ -41,11 +50,13 @@ const ALLOWED: [(&str, &[&str]); 20] = [
         &[
             "muster-core",
             "muster-exporter",
+            "muster-logging",
             "muster-proto",
             "muster-raft-store",
             "muster-settings",
             "muster-systemd",
             "muster-tls",
+            "muster-tracing",
         ],
     ),
     // The wiring of everything; types of the core and the wire pass through it.
@@ -62,7 +73,9 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "muster-scenario",
             "muster-settings",
             "muster-gpu-check",
+            "muster-logging",
             "muster-tls",
+            "muster-tracing",
         ],
     ),
     // Foreign code is loaded into it: it must not be part of an agent.
@@ -72,7 +85,13 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     // The public API and the built binary: nothing from inside the replica or the agent.
     (
         "muster-tests",
-        &["muster-client", "muster-core", "muster-proto", "muster-tls"],
+        &[
+            "muster-client",
+            "muster-core",
+            "muster-proto",
+            "muster-tls",
+            "muster-tracing",
+        ],
     ),
     // A job knows Muster through its environment alone.
     ("muster-trainer", &[]),

@@ -101,6 +101,8 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
             ("SaveSnapshot", ADMIN),
             ("ReadAuditLog", ADMIN),
             ("InjectFault", ADMIN),
+            ("SetLogLevel", ADMIN),
+            ("GetDebugInfo", ADMIN),
             ("AddUser", ADMIN),
             ("RemoveUser", ADMIN),
             ("RotateUserToken", ADMIN),
