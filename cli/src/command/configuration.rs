@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, render_document};
-use crate::strict_yaml::{FileError, locate, parse_one};
+use muster_job_file::strict_yaml::{FileError, locate, parse_one};
 
 /// Largest configuration file: YAML spends a multiple of what is sent.
 const FILE_BYTES_MAX: u64 = 8 * CONFIGURATION_BYTES_MAX as u64;
