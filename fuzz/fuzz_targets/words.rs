@@ -9,7 +9,7 @@ use muster_job_file::human::{
     HumanSignal, compress, cpu_count, duration, expand, expand_all, format_duration, format_mib,
     signal, size, task_list,
 };
-use muster_job_file::strict_yaml::locate;
+use muster_job_file::strict_yaml::Places;
 
 /// A list of a hundred thousand hosts with names of 253 bytes, twice.
 const HOSTS: usize = 64 << 20;
@@ -72,7 +72,7 @@ fuzz_target!(|data: &[u8]| {
         4 => drop(task_list(text)),
         _ => {
             let (path, document) = text.split_once('\n').unwrap_or((text, ""));
-            drop(locate(document, path));
+            drop(Places::of(document).find(path));
         }
     });
 });

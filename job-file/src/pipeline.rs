@@ -2,15 +2,17 @@
 //!
 //! `docs/pipelines.md` documents the format.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_core::limits::PIPELINE_JOBS_MAX;
 use muster_core::spec::{Pipeline, Violation, validate_pipeline};
 use muster_proto::v1;
 use serde::Deserialize;
 
 use crate::read::{field_in_file, rule_in_file};
 use crate::schema::JobFile;
-use crate::strict_yaml::{Document, FileError, locate, parse_all};
+use crate::strict_yaml::{Document, FileError, Places, parse_all};
 
 /// A pipeline. Its jobs may stand in any order.
 #[derive(Clone, Debug, Deserialize)]
@@ -54,8 +56,9 @@ pub fn read_pipeline(
         return Err(vec![error("", None, message)]);
     }
     let document = documents.remove(0);
+    let places = LazyCell::new(|| Places::of(document.text));
     let place = |(field, message): (String, String)| {
-        let position = locate(document.text, &field);
+        let position = places.find(&field);
         let position = position.map(|(line, column)| (line + document.lines_before, column));
         error(&field, position, message)
     };
@@ -71,6 +74,12 @@ fn spec_of(
     user: &str,
 ) -> Result<v1::PipelineSpec, Vec<(String, String)>> {
     let file = &document.value;
+    // Before anything compares each with each.
+    if file.jobs.len() > PIPELINE_JOBS_MAX {
+        let count = file.jobs.len();
+        let rule = format!("{count} is over the limit of {PIPELINE_JOBS_MAX} (PIPELINE_JOBS_MAX)");
+        return Err(vec![("jobs".to_owned(), rule)]);
+    }
     let named = named(&file.jobs);
     let mut found = misplaced(&file.jobs);
     for dependency in named.iter().flatten().filter(|it| it.job.is_none()) {
@@ -272,6 +281,12 @@ mod tests {
         );
         let unknown = errors("name: n\njobs:\n- {name: a, command: [x], afterok: [b]}\n");
         assert!(unknown[0].contains("afterok: unknown field"), "{unknown:?}");
+        let many = "- {name: a, command: [x]}\n".repeat(PIPELINE_JOBS_MAX + 1);
+        let many = errors(&format!("name: n\njobs:\n{many}"));
+        assert_eq!(
+            many,
+            ["p.yaml:3:1: jobs: 257 is over the limit of 256 (PIPELINE_JOBS_MAX)"]
+        );
         let none = errors("name: n\njobs: []\n");
         assert!(none[0].contains("at least one job"), "{none:?}");
     }

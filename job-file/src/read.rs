@@ -1,10 +1,12 @@
 //! Reading job files and checking every rule before anything is sent.
 
+use std::cell::LazyCell;
+
 use muster_core::spec::{JobSpec, Violation, check_submission, validate};
 use muster_proto::v1;
 
 use crate::schema::JobFile;
-use crate::strict_yaml::{Document, FileError, locate, parse_all};
+use crate::strict_yaml::{Document, FileError, Places, parse_all};
 
 /// A job of a file, ready to be sent.
 #[derive(Clone, Debug)]
@@ -47,9 +49,11 @@ pub fn read_jobs(file: &str, text: &str, user: &str) -> Result<Vec<NamedSpec>, V
 
 /// All rules that a document breaks, placed at the fields that break them.
 fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileError> {
+    let places = LazyCell::new(|| Places::of(document.text));
     let place = |field: &str, message: String| FileError {
         file: file.to_owned(),
-        position: locate(document.text, field)
+        position: places
+            .find(field)
             .map(|(line, column)| (line + document.lines_before, column)),
         field: field.to_owned(),
         message,

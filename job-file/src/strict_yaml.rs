@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::de::DeserializeOwned;
 
-pub use locate::locate;
+pub use locate::Places;
 
 /// One document of a file.
 #[derive(Clone, Debug)]

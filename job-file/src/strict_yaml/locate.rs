@@ -12,24 +12,35 @@ enum Node {
     Scalar,
 }
 
-/// Line and column, counted from 1 within `text`, of the field with this path, or of the nearest thing
-/// around it that is there.
-pub fn locate(text: &str, path: &str) -> Option<(u64, u64)> {
-    let root: Spanned<Node> = serde_saphyr::from_str(text).ok()?;
-    let mut found = &root;
-    for step in steps(path) {
-        let next = match (&found.value, step) {
-            (Node::Map(entries), Step::Key(key)) => {
-                let entry = entries.iter().find(|(name, _)| name == key);
-                entry.map(|(_, node)| node)
-            }
-            (Node::List(items), Step::Index(index)) => items.get(index),
-            _ => None,
-        };
-        let Some(next) = next else { break };
-        found = next;
+/// Where the fields of a document stand. It is read once, however many fields are asked for.
+pub struct Places(Option<Spanned<Node>>);
+
+impl Places {
+    /// Those of a document; none if it cannot be read.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        Self(serde_saphyr::from_str(text).ok())
     }
-    Some((found.referenced.line(), found.referenced.column()))
+
+    /// Line and column, counted from 1 within the document, of the field with this path, or of the nearest thing around it that
+    /// is there.
+    #[must_use]
+    pub fn find(&self, path: &str) -> Option<(u64, u64)> {
+        let mut found = self.0.as_ref()?;
+        for step in steps(path) {
+            let next = match (&found.value, step) {
+                (Node::Map(entries), Step::Key(key)) => {
+                    let entry = entries.iter().find(|(name, _)| name == key);
+                    entry.map(|(_, node)| node)
+                }
+                (Node::List(items), Step::Index(index)) => items.get(index),
+                _ => None,
+            };
+            let Some(next) = next else { break };
+            found = next;
+        }
+        Some((found.referenced.line(), found.referenced.column()))
+    }
 }
 
 enum Step<'a> {
@@ -109,6 +120,10 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "name: x\ngroups:\n  - count: 1\n    command: [a]\n  - count: 0\n";
+
+    fn locate(text: &str, path: &str) -> Option<(u64, u64)> {
+        Places::of(text).find(path)
+    }
 
     #[test]
     fn fields_are_found() {
