@@ -192,3 +192,25 @@ fn read_string(text: &str) -> Option<(String, &str)> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_goes_on_over_lines_and_ends_outside_of_strings() {
+        let text = "[a]\nb = [\"x]\", # ]\n  \"y\\\"]\",\n]\nc = 7\n";
+        let texts = Value::Texts(vec!["x]".to_owned(), "y\"]".to_owned()]);
+        let tables = read(text).unwrap_or_default();
+        let values: Vec<&Value> = tables[1].entries.iter().map(|entry| &entry.value).collect();
+        assert_eq!(values, [&texts, &Value::Number(7)]);
+    }
+
+    #[test]
+    fn the_time_that_a_list_takes_grows_with_its_lines_and_not_with_their_square() {
+        // By the square this would be some ten thousand million letters.
+        let endless = format!("a = [{}", "\n".repeat(200_000));
+        let error = read(&endless).map_err(|error| error.to_string());
+        assert!(error.is_err_and(|error| error.contains("its list has no end")));
+    }
+}
