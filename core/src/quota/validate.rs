@@ -289,7 +289,7 @@ mod tests {
         let gpus_by_model = models.iter().map(|model| ((*model).to_owned(), u64::MAX));
         QueueConfig {
             guarantee: Guarantee::Amounts(Amounts {
-                gpus: u64::MAX,
+                gpus: u64::MAX - 1,
                 gpus_by_model: gpus_by_model.collect(),
                 cpus_milli: u64::MAX,
                 memory_mib: u64::MAX,
@@ -308,7 +308,8 @@ mod tests {
         };
         let found = validate(&tree, &Topology::default());
         let fields: Vec<&str> = found.iter().map(|it| it.field.as_str()).collect();
-        assert_eq!(fields, ["queues.a.guarantee"], "{found:?}");
+        let expected = ["a", "a", "a/b", "a/c"].map(|name| format!("queues.{name}.guarantee"));
+        assert_eq!(fields, expected, "{found:?}");
     }
 
     #[test]
