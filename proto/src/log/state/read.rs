@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         }
         // Grown by what is there: a length is only a word until its bytes have come.
         self.scratch.clear();
-        let mut record = self.source.by_ref().take(length as u64);
+        let mut record = Read::take(&mut *self.source, length as u64);
         if record.read_to_end(&mut self.scratch).map_err(failed)? < length {
             return Err(cut_off());
         }
