@@ -283,10 +283,8 @@ mod tests {
         assert!(unknown[0].contains("afterok: unknown field"), "{unknown:?}");
         let many = "- {name: a, command: [x]}\n".repeat(PIPELINE_JOBS_MAX + 1);
         let many = errors(&format!("name: n\njobs:\n{many}"));
-        assert_eq!(
-            many,
-            ["p.yaml:3:1: jobs: 257 is over the limit of 256 (PIPELINE_JOBS_MAX)"]
-        );
+        assert_eq!(many.len(), 1, "{many:?}");
+        assert!(many[0].contains("jobs: 257 is over the limit of 256 (PIPELINE_JOBS_MAX)"));
         let none = errors("name: n\njobs: []\n");
         assert!(none[0].contains("at least one job"), "{none:?}");
     }

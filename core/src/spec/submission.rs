@@ -65,7 +65,7 @@ mod tests {
     fn no_task_asks_for_more_memory_than_any_host_has() {
         let mut spec = testing::single("train", 1, 1);
         spec.groups[0].resources.memory_mib = MEMORY_MIB_PER_TASK_MAX;
-        assert_eq!(check_submission(&spec), []);
+        assert!(check_submission(&spec).is_empty());
         spec.groups[0].resources.memory_mib += 1;
         let broken = check_submission(&spec);
         assert_eq!(broken[0].field, "groups[0].resources.memory_mib");

@@ -107,8 +107,9 @@ fn append_names(
         return Ok(());
     };
     let length = begin.len();
-    for Numbers { first, last, width } in numbers {
-        for number in *first..=*last {
+    for numbers in numbers {
+        let width = numbers.width;
+        for number in numbers.first..=numbers.last {
             begin.push_str(text);
             begin.push_str(&format!("{number:0width$}"));
             append_names(begin, rest, (tail, list), names)?;
