@@ -18,7 +18,7 @@ use muster_client::{TlsSettings, Token};
 use serde::Deserialize;
 
 use crate::failure::Failure;
-use crate::strict_yaml::parse_one;
+use muster_job_file::strict_yaml::parse_one;
 
 /// The file as a whole.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -11,14 +11,12 @@ mod connection;
 mod contexts;
 mod exit;
 mod failure;
-mod job_file;
 mod logging;
 mod output;
 mod parse;
 mod service;
 mod settings;
 mod spans;
-mod strict_yaml;
 mod view;
 
 use std::ffi::OsString;

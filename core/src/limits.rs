@@ -29,6 +29,8 @@ pub const PIDS_PER_TASK_MAX: u32 = 1 << 22;
 pub const LABELS_MAX: usize = 64;
 /// GPUs that one task may ask for: those of the largest host.
 pub const GPUS_PER_TASK_MAX: u32 = 128;
+/// Memory that one task may ask for, in MiB: 1 PiB, more than any host has. Times the tasks of a job it fits a number.
+pub const MEMORY_MIB_PER_TASK_MAX: u64 = 1 << 30;
 /// GPUs that one host may report: a 72-GPU domain fits, and one bit each fits a machine word of 128 bits.
 pub const GPUS_PER_HOST_MAX: usize = 128;
 /// Levels of cells, `host` and `gpu` included.
