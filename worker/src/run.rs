@@ -76,15 +76,16 @@ pub async fn run_reloading(
     let stop = CancellationToken::new();
     metrics_page::serve(config.metrics_listen, &stop).await?;
     let ground = Ground::prepare(&config, &data, machine).await?;
+    let replicas = KnownReplicas::open(config.schedulers.clone(), data.replicas());
     let mut shutdown = Box::pin(shutdown);
     let outcome = tokio::select! {
         // It may be a while until a worker that joins is let in.
         () = &mut shutdown => Ok(None),
-        dialer = joining::dialer(&config, data.path(), &ground.host.name) => dialer.map(Some),
+        dialer = joining::dialer(&config, (data.path(), &replicas), &ground.host.name) => dialer.map(Some),
     };
     let outcome = match outcome {
         Ok(Some(dialer)) => {
-            let given = (config, settings, dialer);
+            let given = (config, settings, (replicas, dialer));
             match Loops::assemble(given, (&data, ground), &stop).await {
                 Ok(loops) => loops.run(shutdown).await,
                 Err(error) => Err(error),
@@ -111,7 +112,11 @@ struct Loops {
 
 impl Loops {
     async fn assemble(
-        (config, settings, dialer): (WorkerConfig, watch::Receiver<WorkerConfig>, Dialer),
+        (config, settings, reach): (
+            WorkerConfig,
+            watch::Receiver<WorkerConfig>,
+            (KnownReplicas, Dialer),
+        ),
         (data, ground): (&DataDirectory, Ground),
         stop: &CancellationToken,
     ) -> Result<Self, Error> {
@@ -125,19 +130,12 @@ impl Loops {
         let (journal, records) = Journal::open(&data.journal())?;
         let (agent, actions, late) = recover(&runner, data, records).await?;
         let watched = gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone());
-        let replicas = KnownReplicas::open(config.schedulers.clone(), data.replicas());
-        let reach = (replicas.clone(), dialer.clone());
-        let place = place(data, &host, (clock, reach), &config);
+        let dialer = reach.1.clone();
+        let place = place(data, &host, (clock, reach.clone()), &config);
         let desk = health::start(&config.health, place, watched, outbox.clone(), stop);
         let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
         let (newest, accepted) = watch::channel(agent.leader());
-        let keeper = SessionKeeper::new(
-            (host, engines),
-            (replicas, dialer.clone()),
-            outbox,
-            accepted,
-            stop.clone(),
-        );
+        let keeper = SessionKeeper::new((host, engines), reach, outbox, accepted, stop.clone());
         let driver = Driver {
             agent,
             clock,

@@ -18,6 +18,7 @@ use muster_tls::{Dialer, JoinToken, PeerRole, Tls};
 
 use crate::config::WorkerConfig;
 use crate::error::Error;
+use crate::replicas::KnownReplicas;
 use ask::{Failed, Replica};
 use identity::Identity;
 use renewal::keep_renewed;
@@ -82,7 +83,7 @@ pub(crate) fn joins(config: &WorkerConfig) -> bool {
 /// with none. Joining is tried until it is done, or refused for good.
 pub(crate) async fn dialer(
     config: &WorkerConfig,
-    data: &Path,
+    (data, replicas): (&Path, &KnownReplicas),
     host: &str,
 ) -> Result<Dialer, Error> {
     let role = PeerRole::Worker(host.to_owned());
@@ -93,18 +94,22 @@ pub(crate) async fn dialer(
     }
     let identity = Identity::of(config, data);
     if !identity.holds(&role) {
-        join(config, &identity, host).await?;
+        join((config, replicas), &identity, host).await?;
     }
     let tls = Tls::load_as(&identity.settings, Some(role))?;
     if let Some(tls) = &tls {
         tls.keep_current();
-        keep_renewed(identity, config.schedulers.clone(), tls.clone());
+        keep_renewed(identity, replicas.clone(), tls.clone());
     }
     Ok(Dialer::new(tls))
 }
 
 /// Asks one replica after the other, again and again.
-async fn join(config: &WorkerConfig, identity: &Identity, host: &str) -> Result<(), JoinError> {
+async fn join(
+    (config, replicas): (&WorkerConfig, &KnownReplicas),
+    identity: &Identity,
+    host: &str,
+) -> Result<(), JoinError> {
     let token = token(config)?;
     let csr_pem = identity.signing_request()?;
     let asked = ask::Join {
@@ -116,7 +121,7 @@ async fn join(config: &WorkerConfig, identity: &Identity, host: &str) -> Result<
     };
     let mut told = String::new();
     loop {
-        for address in &config.schedulers {
+        for address in &replicas.addresses() {
             let replica = Replica::new(address, identity.authorities.as_deref());
             let problem = match replica.join(&asked).await {
                 Ok(joined) => {

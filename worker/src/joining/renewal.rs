@@ -6,12 +6,13 @@ use muster_tls::{Tls, count_renewal};
 
 use super::ask::{Failed, Replica};
 use super::identity::Identity;
+use crate::replicas::KnownReplicas;
 
 /// Pause between two looks at how long the certificate holds, and between two tries to have it renewed.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Has the certificate renewed when a third of its life is left, in a task that ends with the process.
-pub(super) fn keep_renewed(identity: Identity, schedulers: Vec<String>, tls: Tls) {
+pub(super) fn keep_renewed(identity: Identity, replicas: KnownReplicas, tls: Tls) {
     tokio::spawn(async move {
         let mut told = String::new();
         loop {
@@ -19,7 +20,7 @@ pub(super) fn keep_renewed(identity: Identity, schedulers: Vec<String>, tls: Tls
             if !{ tls.life() }.is_some_and(|life| life.is_to_be_renewed()) {
                 continue;
             }
-            match renew(&identity, &schedulers, &tls).await {
+            match renew(&identity, &replicas.addresses(), &tls).await {
                 Ok(()) => {
                     count_renewal(true);
                     told.clear();
