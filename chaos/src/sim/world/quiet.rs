@@ -30,7 +30,8 @@ impl World {
         if !self.goes_on() {
             return;
         }
-        let deadline = Instant::now() + self.options.scale.tempo.quiet_max();
+        let repaired = Instant::now();
+        let deadline = repaired + self.options.scale.tempo.quiet_max();
         for finished in users {
             if tokio::time::timeout_at(deadline, finished).await.is_err() {
                 self.judges.violate(Violation::Stuck(
@@ -40,6 +41,8 @@ impl World {
             }
         }
         let mut unblocked = 0;
+        self.heal(repaired).await;
+        self.judge_healed();
         while !self.settled() && self.goes_on() {
             self.give_back(&mut unblocked).await;
             if Instant::now() > deadline {
@@ -108,7 +111,9 @@ fn blocked(state: &State) -> Vec<BlockTarget> {
         let is_kept = |gpu: &&Gpu| gpu.block.is_some() || is_held(&Component::Gpu(gpu.uuid));
         let gpus = host.gpus.iter().filter(is_kept);
         let gpus = gpus.map(|gpu| BlockTarget::Gpu(gpu.uuid));
-        let is_kept = host.block.is_some() || is_held(&Component::Host(host.id));
+        let mut parts = state.health.adapters_of(host.id);
+        parts.push(Component::Host(host.id));
+        let is_kept = host.block.is_some() || parts.iter().any(is_held);
         let itself = is_kept.then(|| BlockTarget::Host(host.name.to_string()));
         gpus.chain(itself).collect::<Vec<_>>()
     };
