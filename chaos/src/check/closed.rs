@@ -255,9 +255,10 @@ mod tests {
         let job = cluster.submit(single("misplaced", 1, 1));
         assert_eq!(cluster.place_all(job), 1);
         let state = &cluster.state;
-        let kinds = { state.events.iter() }
-            .flat_map(|(_, events)| events.iter().map(|event| event.kind.clone()));
-        let kinds: Vec<EventKind> = kinds.collect();
+        let mut kinds = Vec::new();
+        for (_, events) in state.events.iter() {
+            kinds.extend(events.iter().map(|event| event.kind.clone()));
+        }
         let run = { &state.job(job).unwrap().units }.values().next().unwrap();
         let run = &run.attempt.as_deref().unwrap().tasks[0];
         let after = |before: Vec<EventKind>| {

@@ -61,10 +61,8 @@ pub(super) async fn repeat(config: HealthConfig, data: PathBuf, seen: Sender<See
             return;
         };
         if ran.is_well() {
-            for told in look(&known, &ran.output) {
-                if seen.send(told).await.is_err() {
-                    return;
-                }
+            if seen.send(look(&known, &ran.output)).await.is_err() {
+                return;
             }
         } else if !is_told {
             is_told = true;
@@ -78,7 +76,8 @@ pub(super) async fn repeat(config: HealthConfig, data: PathBuf, seen: Sender<See
 fn programs(named: &[String]) -> Vec<Vec<String>> {
     match named {
         [word] if word == OFF => Vec::new(),
-        [] => { PROGRAMS.iter() }
+        [] => PROGRAMS
+            .iter()
             .map(|words| words.iter().map(|word| (*word).to_owned()).collect())
             .collect(),
         named => vec![named.to_vec()],
@@ -98,7 +97,7 @@ async fn ask(programs: &mut Vec<Vec<String>>) -> Option<Ran> {
 }
 
 /// What is new in a listing, of which the last record is remembered in a file.
-fn look(known: &Path, listing: &str) -> Vec<Seen> {
+fn look(known: &Path, listing: &str) -> Seen {
     let lines = listing.lines().map(str::trim);
     let records: Vec<&str> = lines.filter(|line| line.contains('|')).collect();
     let before = std::fs::read_to_string(known).ok();
@@ -112,12 +111,12 @@ fn look(known: &Path, listing: &str) -> Vec<Seen> {
         if records.is_empty() {
             drop(files::replace_durably(known, b""));
         }
-        return vec![told(&[])];
+        return told(&[]);
     };
     // Where the last one is not there any more the log was cleared, or went on beyond what is listed.
     let last = records.iter().rposition(|record| *record == before);
     let new = &records[last.map_or(0, |at| at + 1)..];
-    vec![told(new)]
+    told(new)
 }
 
 fn told(records: &[&str]) -> Seen {
@@ -198,9 +197,8 @@ mod tests {
     }
 
     /// Counts of warnings and of critical records, and the line that is quoted.
-    fn said(seen: Vec<Seen>) -> (i64, i64, String) {
-        let [told] = <[Seen; 1]>::try_from(seen).unwrap();
-        let (sample, line) = match told {
+    fn said(seen: Seen) -> (i64, i64, String) {
+        let (sample, line) = match seen {
             Seen::Said(sample, line) => (sample, line),
             Seen::Samples(samples) => (samples[0].clone(), String::new()),
             other => unreachable!("{other:?}"),
@@ -247,7 +245,7 @@ mod tests {
         };
         let asking = tokio::spawn(repeat(config, home.path().to_owned(), sender));
         let first = timeout(Duration::from_secs(20), told.recv()).await.unwrap();
-        assert_eq!(said(vec![first.unwrap()]), (0, 1, SERR.trim().to_owned()));
+        assert_eq!(said(first.unwrap()), (0, 1, SERR.trim().to_owned()));
         asking.abort();
     }
 

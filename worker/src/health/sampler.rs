@@ -183,16 +183,16 @@ impl GpuWatch {
                     samples.extend(starts_again.then(|| driver_start::sample(0)));
                     drop(seen.blocking_send(Seen::Samples(samples)));
                 }
-                Err(error @ (GpuError::DriverDoesNotStart(_) | GpuError::NoDriver(_))) => {
-                    did_not_start = true;
-                    drop(seen.blocking_send(driver_start::failed(&error.to_string())));
-                    pause(period.min(DRIVER_START_PAUSE));
-                    continue;
-                }
                 // It counts as unfinished, which the judge sees.
                 Err(error) => {
                     tracing::warn!(%error, "the GPUs cannot be read now");
-                    pause(period.min(RETRY));
+                    if let GpuError::DriverDoesNotStart(why) = &error {
+                        did_not_start = true;
+                        drop(seen.blocking_send(driver_start::failed(why)));
+                        pause(period.min(DRIVER_START_PAUSE));
+                    } else {
+                        pause(period.min(RETRY));
+                    }
                     continue;
                 }
             }

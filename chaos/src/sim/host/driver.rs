@@ -9,14 +9,13 @@ use muster_core::agent::{Action, Agent, Input, SupervisorReport};
 use muster_core::command::{Exit, GpuHealth};
 use muster_core::desired::{DesiredState, TaskAssignment};
 use muster_core::health::book::Order;
-use muster_core::health::Finding;
 use muster_core::ids::{GpuUuid, HostId};
 use muster_core::time::MonotonicMs;
 use muster_scheduler::leader::{CloseReason, ToWorker};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use self::health::name_host;
+use self::health::{HEALTH_WORK, name_host};
 use super::beats::Beats;
 use super::senses::Watch;
 use super::{AgentLink, SimHost, lock};
@@ -47,8 +46,6 @@ pub(super) struct AgentDriver {
     /// Repairs and checks that are under way, and when they end.
     health_work: Vec<(Order, Instant)>,
     watch: Watch,
-    /// What the last agent found and nobody has heard.
-    unheard: Vec<Finding>,
     /// When the host's sensors are read next.
     next_look: Instant,
     /// By which number the cluster knows this host.
@@ -79,11 +76,10 @@ impl AgentDriver {
         let next_replica = host.settings.number as usize;
         *lock(&host.agent) = agent;
         *lock(&host.link) = AgentLink::default();
-        let (watch, unheard) = Watch::recover(host.clone());
+        let watch = Watch::recover(host.clone());
         Self {
             host,
             watch,
-            unheard,
             next_look: Instant::now(),
             id: HostId(0),
             reports,
@@ -98,7 +94,7 @@ impl AgentDriver {
     pub(super) async fn run(mut self) {
         let pending = std::mem::take(&mut self.pending);
         self.act(pending).await;
-        let unheard = std::mem::take(&mut self.unheard);
+        let unheard = self.watch.unheard();
         self.found(unheard).await;
         loop {
             let leader_seen = lock(&self.host.agent).leader();

@@ -108,8 +108,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Goes on with what the last agent left; returns what nobody has heard.
-    pub(super) fn recover(host: SimHost) -> (Self, Vec<Finding>) {
+    /// Goes on with what the last agent left.
+    pub(super) fn recover(host: SimHost) -> Self {
         let now = time(&host);
         let mut readings = Readings::default();
         let mut disk = lock(&host.disk);
@@ -126,18 +126,22 @@ impl Watch {
                 readings.stand(now, rule, component, *severity);
             }
         }
-        let waiting = std::mem::take(&mut disk.notes.waiting);
         drop(disk);
-        let waiting: Vec<Finding> = waiting.into_iter().map(|(_, finding)| finding).collect();
-        for _ in &waiting {
-            host.reached(Situation::FindingRetold);
-        }
-        let watch = Self {
+        Self {
             host,
             readings,
             told: 0,
-        };
-        (watch, waiting)
+        }
+    }
+
+    /// What earlier agents found and nobody has heard: to be told again at once.
+    pub(super) fn unheard(&self) -> Vec<Finding> {
+        let waiting = std::mem::take(&mut lock(&self.host.disk).notes.waiting);
+        let waiting: Vec<Finding> = waiting.into_iter().map(|(_, finding)| finding).collect();
+        for _ in &waiting {
+            self.host.reached(Situation::FindingRetold);
+        }
+        waiting
     }
 
     /// Reads all sensors; returns what was found.
@@ -145,8 +149,9 @@ impl Watch {
         let now = time(&self.host);
         let mut found = Vec::new();
         for (id, component) in self.readings.quiet(now) {
-            self.stands((&id, &component), Severity::Healthy);
-            found.push(finding((&id, component), Severity::Healthy, ("", 0)));
+            self.stands((id.as_str(), &component), Severity::Healthy);
+            let over = (id.as_str(), component);
+            found.push(finding(over, Severity::Healthy, ("", 0)));
         }
         let samples = lock(&self.host.sensors).read();
         for sample in samples {

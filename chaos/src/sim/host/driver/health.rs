@@ -21,7 +21,7 @@ use crate::sim::mutant::Mutant;
 /// Beats between two readings of the host's sensors.
 const LOOK_BEATS: u64 = 2;
 /// How long a repair or a check takes.
-const HEALTH_WORK: Duration = Duration::from_secs(3);
+pub(super) const HEALTH_WORK: Duration = Duration::from_secs(3);
 
 impl AgentDriver {
     /// Repairs and checks that have taken their time: a reset works, a check is passed by what is healthy, and who boots has
