@@ -112,7 +112,10 @@ pub(crate) fn describe() {
         "what was found about this host's health, by rule and severity"
     );
     describe_counter!(CHECKS, "runs of the site's own checks, by check and result");
-    describe_counter!(RULES, "rule files that were taken over, by where they were found");
+    describe_counter!(
+        RULES,
+        "rule files that were taken over, by where they were found"
+    );
     describe_counter!(WORKS, "repairs and checks that were ordered, by outcome");
     describe_histogram!(SWEEP, "time to read all GPUs, or the host, once");
     describe_counter!(XIDS, "XIDs of this host's GPUs as they came, by code");

@@ -12,9 +12,7 @@ pub const THIS_HOST: Component = Component::Host(HostId(0));
 type Metrics = &'static [(&'static str, i64)];
 
 /// Something that is wrong with a host or an adapter.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ailment {
     /// A disk refuses writes: nothing new there.
@@ -112,68 +110,10 @@ impl Ailment {
         Self::AdapterDied,
     ];
 
-    /// How it is read: by the metrics of the rules that ship.
+    /// How it is read.
     #[must_use]
     pub const fn signs(self) -> Signs {
-        match self {
-            Self::DiskFull => level(
-                "disk_free",
-                &[("refused", 1)],
-                &[("refused", 0), ("free_permille", 500)],
-            ),
-            Self::ReadOnly => level("fs_readonly", &[("readonly", 1)], &[("readonly", 0)]),
-            Self::MountGone => level("mount_missing", &[("missing", 1), ("timeouts", 0)], MOUNTED),
-            Self::MountHangs => level("mount_missing", &[("missing", 0), ("timeouts", 1)], MOUNTED),
-            Self::MemoryShort => level(
-                "mem_expected",
-                &[("total_permille", 900)],
-                &[("total_permille", 1_000)],
-            ),
-            Self::DriverDiffers => level("driver_version", &[("differs", 1)], &[("differs", 0)]),
-            Self::DriverHangs => level(
-                "nvml_latency",
-                &[("sweep_ms", 0), ("unfinished_s", 120)],
-                &[("sweep_ms", 40), ("unfinished_s", 0)],
-            ),
-            Self::DriverDoesNotStart => level("nvml_init", &[("failures", 1)], &[("failures", 0)]),
-            Self::LibraryDiffers => level(
-                "driver_lib_mismatch",
-                &[("mismatch", 1)],
-                &[("mismatch", 0)],
-            ),
-            Self::Hot => level(
-                "cpu_temp",
-                &[("warning", 1), ("critical", 1)],
-                &[("warning", 0), ("critical", 0)],
-            ),
-            Self::ClockOff => level("clock_skew", &[("offset_ms", 10_000)], &[("offset_ms", 1)]),
-            Self::PowerBraked => level("power_brake", &[("braked", 1)], &[("braked", 0)]),
-            Self::EngineFailed => level("runtime", &[("failed", 1)], &[("failed", 0)]),
-            Self::FabricManagerGone => level(
-                "fabric_manager",
-                &[("inactive", 1), ("restarting", 0)],
-                &[("inactive", 0), ("restarting", 0)],
-            ),
-            Self::Oops => event("kernel_panic", &[("oops", 1)]),
-            Self::Panic => event("kernel_panic", &[("panic", 1)]),
-            Self::DriverTaskHung => event("hung_task", &[("runtime_or_driver", 1)]),
-            Self::SuperblockLost => event("block_io_error", &[("superblock", 1)]),
-            Self::MemoryErrors => event("mce_uncorrected", &[("errors_increase", 1)]),
-            Self::RaidFailed => event("raid", &[("failures", 1)]),
-            Self::BoardCritical => event("ipmi_sel", &[("critical", 1)]),
-            Self::PortDown => of_adapter(level(
-                "ib_state",
-                &[("down", 1), ("short_of_profile", 0)],
-                &[("down", 0), ("short_of_profile", 0)],
-            )),
-            Self::PortNoisy => of_adapter(level(
-                "ib_symbol",
-                &[("per_second", 0), ("per_hour", 200)],
-                &[("per_second", 0), ("per_hour", 0)],
-            )),
-            Self::LinkLost => of_adapter(event("ib_counters", &[("link_downed_increase", 1)])),
-            Self::AdapterDied => of_adapter(event("mlx5_fatal", &[("fatal", 1)])),
-        }
+        SIGNS[self as usize]
     }
 
     /// What of a host it is about; ports count from 0.
@@ -188,6 +128,67 @@ impl Ailment {
         }
     }
 }
+
+/// How each ailment is read, in their order: by the metrics of the rules that ship.
+const SIGNS: [Signs; 25] = [
+    level(
+        "disk_free",
+        &[("refused", 1)],
+        &[("refused", 0), ("free_permille", 500)],
+    ),
+    level("fs_readonly", &[("readonly", 1)], &[("readonly", 0)]),
+    level("mount_missing", &[("missing", 1), ("timeouts", 0)], MOUNTED),
+    level("mount_missing", &[("missing", 0), ("timeouts", 1)], MOUNTED),
+    level(
+        "mem_expected",
+        &[("total_permille", 900)],
+        &[("total_permille", 1_000)],
+    ),
+    level("driver_version", &[("differs", 1)], &[("differs", 0)]),
+    level(
+        "nvml_latency",
+        &[("sweep_ms", 0), ("unfinished_s", 120)],
+        &[("sweep_ms", 40), ("unfinished_s", 0)],
+    ),
+    level("nvml_init", &[("failures", 1)], &[("failures", 0)]),
+    level(
+        "driver_lib_mismatch",
+        &[("mismatch", 1)],
+        &[("mismatch", 0)],
+    ),
+    level(
+        "cpu_temp",
+        &[("warning", 1), ("critical", 1)],
+        &[("warning", 0), ("critical", 0)],
+    ),
+    level("clock_skew", &[("offset_ms", 10_000)], &[("offset_ms", 1)]),
+    level("power_brake", &[("braked", 1)], &[("braked", 0)]),
+    level("runtime", &[("failed", 1)], &[("failed", 0)]),
+    level(
+        "fabric_manager",
+        &[("inactive", 1), ("restarting", 0)],
+        &[("inactive", 0), ("restarting", 0)],
+    ),
+    event("kernel_panic", &[("oops", 1)]),
+    event("kernel_panic", &[("panic", 1)]),
+    event("hung_task", &[("runtime_or_driver", 1)]),
+    event("block_io_error", &[("superblock", 1)]),
+    event("mce_uncorrected", &[("errors_increase", 1)]),
+    event("raid", &[("failures", 1)]),
+    event("ipmi_sel", &[("critical", 1)]),
+    of_adapter(level(
+        "ib_state",
+        &[("down", 1), ("short_of_profile", 0)],
+        &[("down", 0), ("short_of_profile", 0)],
+    )),
+    of_adapter(level(
+        "ib_symbol",
+        &[("per_second", 0), ("per_hour", 200)],
+        &[("per_second", 0), ("per_hour", 0)],
+    )),
+    of_adapter(event("ib_counters", &[("link_downed_increase", 1)])),
+    of_adapter(event("mlx5_fatal", &[("fatal", 1)])),
+];
 
 /// A shared file system that is there.
 const MOUNTED: Metrics = &[("missing", 0), ("timeouts", 0)];
@@ -215,8 +216,8 @@ const fn of_adapter(signs: Signs) -> Signs {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::health::rules::RuleSet;
     use muster_core::health::ComponentKind;
+    use muster_core::health::rules::RuleSet;
 
     use super::*;
 

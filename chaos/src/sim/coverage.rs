@@ -266,7 +266,10 @@ impl Coverage {
     pub fn read_events(&mut self, state: &State) {
         for (_, events) in state.events.iter() {
             for event in events.iter() {
-                for situation in [situation_of(state, &event.kind), of_hosts(state, &event.kind)] {
+                for situation in [
+                    situation_of(state, &event.kind),
+                    of_hosts(state, &event.kind),
+                ] {
                     situation.into_iter().for_each(|it| self.reached(it));
                 }
             }

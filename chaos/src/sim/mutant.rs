@@ -112,10 +112,9 @@ impl Mutant {
                 Violation::Replica(_) | Violation::Lost(_) | Violation::Raft(_)
             ),
             Self::SkipsOnResume => matches!(violation, Violation::Watch(WatchGap::Missed { .. })),
-            Self::ForgetfulNotes => matches!(
-                violation,
-                Violation::Misplaced(Misplaced::Forgotten { .. })
-            ),
+            Self::ForgetfulNotes => {
+                matches!(violation, Violation::Misplaced(Misplaced::Forgotten { .. }))
+            }
             Self::StaleReads => matches!(violation, Violation::Lost(LostWrite::Unseen { .. })),
             Self::FalseSuccess => matches!(violation, Violation::Phantom(_)),
         }

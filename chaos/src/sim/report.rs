@@ -5,7 +5,8 @@ use std::fmt;
 
 use super::coverage::Coverage;
 use crate::check::{
-    Disagreement, EarlyStart, LostWrite, Misplaced, Overlap, PhantomSuccess, RaftBreach, StaleOrder, WatchGap,
+    Disagreement, EarlyStart, LostWrite, Misplaced, Overlap, PhantomSuccess, RaftBreach,
+    StaleOrder, WatchGap,
 };
 
 /// Violations that a report prints; the others are counted.

@@ -112,7 +112,9 @@ fn has_gpus(host_root: &Path) -> bool {
         };
         let driver = fs::read_link(device.join("driver")).ok();
         let driver = driver.as_deref().and_then(Path::file_name);
-        let is_for_others = OTHER_DRIVERS.iter().any(|it| driver.is_some_and(|of| of == *it));
+        let is_for_others = OTHER_DRIVERS
+            .iter()
+            .any(|it| driver.is_some_and(|of| of == *it));
         is("vendor", NVIDIA) && is("class", DISPLAY) && !is_for_others
     })
 }

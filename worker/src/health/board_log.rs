@@ -23,7 +23,12 @@ const OFF: &str = "off";
 /// newest records alone.
 const PROGRAMS: [&[&str]; 2] = [
     &["ipmitool", "sel", "list", "last", "100"],
-    &["ipmi-sel", "--output-event-state", "--no-header-output", "--tail=100"],
+    &[
+        "ipmi-sel",
+        "--output-event-state",
+        "--no-header-output",
+        "--tail=100",
+    ],
 ];
 /// What stands before a record's words: its number, date and time.
 const COLUMNS_BEFORE: usize = 3;
@@ -101,7 +106,9 @@ fn look(known: &Path, listing: &str) -> Seen {
     let lines = listing.lines().map(str::trim);
     let records: Vec<&str> = lines.filter(|line| line.contains('|')).collect();
     let before = std::fs::read_to_string(known).ok();
-    if let Some(last) = records.last().filter(|last| before.as_deref() != Some(**last))
+    if let Some(last) = records
+        .last()
+        .filter(|last| before.as_deref() != Some(**last))
         && let Err(error) = files::replace_durably(known, last.as_bytes())
     {
         tracing::warn!(path = %known.display(), %error, "what the board's log says may be told again");
@@ -171,9 +178,12 @@ mod tests {
 
     use super::*;
 
-    const POWER: &str = "   1 | 10/12/2023 | 10:14:05 | Power Supply #0x51 | Failure detected | Asserted";
-    const SERR: &str = "   2 | 10/12/2023 | 10:20:41 | Critical Interrupt #0x83 | PCI SERR | Asserted";
-    const SEATED: &str = "   3 | 10/12/2023 | 10:21:00 | Power Supply #0x51 | Presence detected | Asserted";
+    const POWER: &str =
+        "   1 | 10/12/2023 | 10:14:05 | Power Supply #0x51 | Failure detected | Asserted";
+    const SERR: &str =
+        "   2 | 10/12/2023 | 10:20:41 | Critical Interrupt #0x83 | PCI SERR | Asserted";
+    const SEATED: &str =
+        "   3 | 10/12/2023 | 10:21:00 | Power Supply #0x51 | Presence detected | Asserted";
 
     #[test]
     fn records_of_both_programs_are_read() {
@@ -181,16 +191,46 @@ mod tests {
             (POWER, Record::Warning),
             (SERR, Record::Critical),
             (SEATED, Record::Nothing),
-            ("4 | 10/12/2023 | 10:22:00 | Critical Interrupt #0x83 | PCI SERR | Deasserted", Record::Nothing),
-            ("5 | 10/12/2023 | 10:23:00 | Critical Interrupt #0x18 | Bus Correctable error | Asserted", Record::Warning),
-            ("6 | 10/12/2023 | 10:23:00 | Critical Interrupt #0x18 | Bus Uncorrectable error | Asserted", Record::Critical),
-            ("7 | Pre-Init |0000000001| Fan #0x30 | Lower Critical going low | Asserted", Record::Warning),
-            ("8 | 10/12/2023 | 10:24:00 | Temperature #0x30 | Upper Non-critical going high | Asserted", Record::Nothing),
-            ("9 | 10/12/2023 | 10:24:00 | Temperature #0x30 | Upper Critical going high | Asserted", Record::Warning),
-            ("a | 10/12/2023 | 10:24:00 | Event Logging Disabled #0x10 | Log area reset/cleared | Asserted", Record::Nothing),
-            ("11 | Oct-12-2023 | 10:20:41 | PCIe Err | Critical Interrupt | Critical | Bus Fatal Error", Record::Critical),
-            ("12 | Oct-12-2023 | 10:20:41 | PS Redundancy | Power Supply | Critical | Redundancy Lost", Record::Warning),
-            ("13 | Oct-12-2023 | 10:20:41 | PS1 Status | Power Supply | Nominal | Presence detected", Record::Nothing),
+            (
+                "4 | 10/12/2023 | 10:22:00 | Critical Interrupt #0x83 | PCI SERR | Deasserted",
+                Record::Nothing,
+            ),
+            (
+                "5 | 10/12/2023 | 10:23:00 | Critical Interrupt #0x18 | Bus Correctable error | Asserted",
+                Record::Warning,
+            ),
+            (
+                "6 | 10/12/2023 | 10:23:00 | Critical Interrupt #0x18 | Bus Uncorrectable error | Asserted",
+                Record::Critical,
+            ),
+            (
+                "7 | Pre-Init |0000000001| Fan #0x30 | Lower Critical going low | Asserted",
+                Record::Warning,
+            ),
+            (
+                "8 | 10/12/2023 | 10:24:00 | Temperature #0x30 | Upper Non-critical going high | Asserted",
+                Record::Nothing,
+            ),
+            (
+                "9 | 10/12/2023 | 10:24:00 | Temperature #0x30 | Upper Critical going high | Asserted",
+                Record::Warning,
+            ),
+            (
+                "a | 10/12/2023 | 10:24:00 | Event Logging Disabled #0x10 | Log area reset/cleared | Asserted",
+                Record::Nothing,
+            ),
+            (
+                "11 | Oct-12-2023 | 10:20:41 | PCIe Err | Critical Interrupt | Critical | Bus Fatal Error",
+                Record::Critical,
+            ),
+            (
+                "12 | Oct-12-2023 | 10:20:41 | PS Redundancy | Power Supply | Critical | Redundancy Lost",
+                Record::Warning,
+            ),
+            (
+                "13 | Oct-12-2023 | 10:20:41 | PS1 Status | Power Supply | Nominal | Presence detected",
+                Record::Nothing,
+            ),
         ] {
             assert_eq!(read(record), expected, "{record}");
         }
@@ -219,7 +259,10 @@ mod tests {
         // The next agent, too.
         assert_eq!(said(look(&known, &more)), nothing);
         // The log was cleared: all of it is new.
-        assert_eq!(said(look(&known, &listing(&[POWER, SERR]))), (1, 1, serr.clone()));
+        assert_eq!(
+            said(look(&known, &listing(&[POWER, SERR]))),
+            (1, 1, serr.clone())
+        );
         let empty = home.path().join("another");
         assert_eq!(said(look(&empty, "")), nothing);
         assert_eq!(said(look(&empty, &listing(&[SERR]))), (0, 1, serr));
@@ -232,7 +275,10 @@ mod tests {
         std::fs::write(&program, format!("#!/bin/sh\necho '{SERR}'\n")).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let named = program.display().to_string();
-        let mut programs = vec![vec!["/nonexistent/ipmitool".to_owned()], vec![named.clone()]];
+        let mut programs = vec![
+            vec!["/nonexistent/ipmitool".to_owned()],
+            vec![named.clone()],
+        ];
         let ran = ask(&mut programs).await.unwrap();
         assert!(ran.is_well() && ran.output.contains("PCI SERR"), "{ran:?}");
         assert_eq!(programs, [[named.clone()]]);

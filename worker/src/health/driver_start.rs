@@ -78,6 +78,9 @@ mod tests {
             (1, "NVIDIA driver is not loaded"),
             (0, ""),
         ];
-        assert_eq!(all, expected.map(|(failures, why)| (failures, why.to_owned())));
+        assert_eq!(
+            all,
+            expected.map(|(failures, why)| (failures, why.to_owned()))
+        );
     }
 }

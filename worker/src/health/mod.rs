@@ -296,9 +296,7 @@ pub(crate) fn start(
         },
         (Arc::new(move || place.clock.now()), against.clone()),
         (outbox.clone(), seen.clone()),
-        rules::RulesSource::new(place.schedulers.clone())
-            .dialing(place.dialer.clone())
-            .keeping(place.data.join("health-rules.toml")),
+        rules_of(&place),
     );
     if place.rebooted && !was_ordered(&place.data) {
         judge.rebooted();
@@ -306,10 +304,7 @@ pub(crate) fn start(
     tokio::spawn(judge.run(incoming));
     tokio::spawn(notes::write(path, newest));
     repeat_checks((config, gpus.needs(&place)), &place.data, &seen, stop);
-    if let Some(why) = gpus.unopened {
-        let tries = driver_start::repeat(why, try_driver, DRIVER_START_PAUSE, seen.clone());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(tries));
-    }
+    try_driver_again(gpus.unopened, &seen, stop);
     mounts::start(config, &seen);
     let works = works::Works::new(
         config.clone(),
@@ -350,6 +345,21 @@ fn drills(
     let period = Duration::from_millis(config.sample_ms);
     tokio::spawn(injected::show(injected, scanner, period, seen.clone()));
     inject
+}
+
+/// Where the rules come from.
+fn rules_of(place: &Place) -> rules::RulesSource {
+    rules::RulesSource::new(place.schedulers.clone())
+        .dialing(place.dialer.clone())
+        .keeping(place.data.join("health-rules.toml"))
+}
+
+/// Tells that the driver does not start, if it did not, until it does.
+fn try_driver_again(unopened: Option<String>, seen: &mpsc::Sender<Seen>, stop: &CancellationToken) {
+    if let Some(why) = unopened {
+        let tries = driver_start::repeat(why, try_driver, DRIVER_START_PAUSE, seen.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(tries));
+    }
 }
 
 /// Runs the site's checks, and asks for services and the board's own log, again and again.

@@ -21,9 +21,7 @@ use super::strangers::Strangers;
 use super::{
     Against, HealthConfig, POWER_BRAKE_RULE, Place, Sample, Seen, THIS_HOST, driver_start, thread,
 };
-use crate::gpu::{
-    BAD_PAIRS, GOOD_PAIRS, GpuError, GpuReadings, GpuSensors, GpuUse, PAIRS_RULE,
-};
+use crate::gpu::{BAD_PAIRS, GOOD_PAIRS, GpuError, GpuReadings, GpuSensors, GpuUse, PAIRS_RULE};
 use crate::limits::DRIVER_START_PAUSE;
 use crate::metrics;
 use crate::session::jitter;

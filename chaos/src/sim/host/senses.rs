@@ -221,9 +221,7 @@ impl Watch {
         };
         let disk = lock(&self.host.disk);
         let mut standing = disk.notes.standing.iter();
-        standing.any(|((id, of), severity)| {
-            *severity == Severity::Fatal && is_its(of) && lasts(id)
-        })
+        standing.any(|((id, of), severity)| *severity == Severity::Fatal && is_its(of) && lasts(id))
     }
 }
 

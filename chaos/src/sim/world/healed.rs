@@ -58,7 +58,7 @@ impl World {
     fn forgotten_in(&self, state: &State) -> Vec<(String, Component)> {
         let mut forgotten = Vec::new();
         for (component, condition) in state.health.conditions() {
-            let Component::Host(id) | Component::Nic { host: id, .. } = component else {
+            let (Component::Host(id) | Component::Nic { host: id, .. }) = component else {
                 continue;
             };
             let name = state.host(*id).map(|host| &*host.name);
