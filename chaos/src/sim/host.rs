@@ -19,7 +19,6 @@ use muster_core::time::MonotonicMs;
 use muster_core::timings::Timings;
 use muster_core::topology::{LearntGpu, LearntTree, NamedCell};
 
-use driver::AgentDriver;
 use power::Power;
 use senses::{Notes, Sensors};
 

@@ -34,7 +34,7 @@ pub(crate) use memory::FaultMemory;
 pub(crate) use monitor::{GpuMonitor, GpuNews, InjectError};
 pub use nvml::NvmlBackend;
 pub(crate) use nvml_pairs::{BAD_PAIRS, GOOD_PAIRS, PAIRS_RULE};
-pub(crate) use open::{OpenedGpus, open_gpus, try_driver};
+pub(crate) use open::{open_gpus, try_driver};
 pub use sensors::{GpuReadings, GpuSensors};
 pub use simulated::SimulatedBackend;
 pub use timeline::{Timeline, TimelineError};
