@@ -129,7 +129,10 @@ impl Loops {
         let runner = Runner::new(limits, hand_over, clock, outbox.clone());
         let (journal, records) = Journal::open(&data.journal())?;
         let (agent, actions, late) = recover(&runner, data, records).await?;
-        let watched = gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone());
+        let watched = health::Gpus {
+            unopened: ground.unopened,
+            ..gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone())
+        };
         let dialer = reach.1.clone();
         let place = place(data, &host, (clock, reach.clone()), &config);
         let desk = health::start(&config.health, place, watched, outbox.clone(), stop);
@@ -241,6 +244,7 @@ fn gpus_to_watch(
         injector: monitor.injector(),
         is_simulated: monitor.is_simulated(),
         uses,
+        unopened: None,
     }
 }
 

@@ -40,7 +40,7 @@ pub use access::{
     users_to_wire,
 };
 pub use field::InvalidField;
-pub use health::{health_to_wire, would_block_to_wire};
+pub use health::{health_rules_to_wire, health_to_wire, would_block_to_wire};
 pub use host::{gpu_to_wire, host_to_wire, queue_to_wire};
 pub use ids::{gpu_uuid, request_id};
 pub use job::{gpus_held, job_to_wire, unit_to_wire};

@@ -1,6 +1,8 @@
 //! `AdminService`.
 
-use muster_proto::convert::{health_to_wire, join_tokens_to_wire, users_to_wire};
+use muster_proto::convert::{
+    health_rules_to_wire, health_to_wire, join_tokens_to_wire, users_to_wire,
+};
 use muster_proto::v1;
 use muster_proto::v1::admin_service_server::AdminService;
 use muster_proto::v1::write::Kind;
@@ -79,8 +81,13 @@ impl AdminService for Admin {
     ) -> Result<Response<v1::GetHealthResponse>, Status> {
         let _place = self.0.admit()?;
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
-        let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
-        Ok(Response::new(health_to_wire(&state)))
+        let asked = request.into_inner();
+        let state = read::state(&self.0, asked.consistency, deadline).await?;
+        Ok(Response::new(if asked.only_rules {
+            health_rules_to_wire(&state)
+        } else {
+            health_to_wire(&state)
+        }))
     }
 
     async fn set_health_rules(
