@@ -293,8 +293,8 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
 }
 
 /// Kinds of deeds by their weights, and those that change replicas.
-const DEEDS: u32 = 41;
-const DEEDS_WITH_SPARES: u32 = 47;
+const DEEDS: u32 = 42;
+const DEEDS_WITH_SPARES: u32 = 48;
 
 fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
     let kinds = if shape.spares > 0 {
@@ -311,28 +311,28 @@ fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
         10 => Deed::Isolate(Place::Agent(shape.draw_host(random))),
         11 => Deed::Isolate(Place::User(shape.draw_user(random))),
         12..14 => draw_gpu_fault(random, shape),
-        14..16 => draw_clock_step(random, shape),
-        16 => Deed::FillDisk(shape.draw_replica(random)),
-        17..19 => Deed::RepeatOrder(shape.draw_host(random)),
-        19 => Deed::FreezeReplica(shape.draw_replica(random)),
-        20 => Deed::FreezeAgent(shape.draw_host(random)),
-        21 => Deed::FreezeHost(shape.draw_host(random)),
-        22..24 => Deed::HealLinks,
-        24..27 => Deed::StartReplicas,
-        27..29 => Deed::Thaw,
-        29..32 => Deed::StartAgents,
-        32 => Deed::HealGpus,
-        33 | 34 => Deed::StartHosts,
-        35 => Deed::FailDisk(shape.draw_replica(random)),
-        36 => Deed::StallDisk(shape.draw_replica(random)),
-        37 => Deed::RotDisk {
+        14..17 => draw_clock_step(random, shape),
+        17 => Deed::FillDisk(shape.draw_replica(random)),
+        18..20 => Deed::RepeatOrder(shape.draw_host(random)),
+        20 => Deed::FreezeReplica(shape.draw_replica(random)),
+        21 => Deed::FreezeAgent(shape.draw_host(random)),
+        22 => Deed::FreezeHost(shape.draw_host(random)),
+        23..25 => Deed::HealLinks,
+        25..28 => Deed::StartReplicas,
+        28..30 => Deed::Thaw,
+        30..33 => Deed::StartAgents,
+        33 => Deed::HealGpus,
+        34 | 35 => Deed::StartHosts,
+        36 => Deed::FailDisk(shape.draw_replica(random)),
+        37 => Deed::StallDisk(shape.draw_replica(random)),
+        38 => Deed::RotDisk {
             replica: shape.draw_replica(random),
             at: random.random(),
         },
-        38 | 39 => draw_ailment(random, shape),
-        40 => Deed::HealHosts,
-        41..43 => Deed::AddReplica,
-        43 => Deed::RemoveReplica(shape.draw_replica(random)),
+        39 | 40 => draw_ailment(random, shape),
+        41 => Deed::HealHosts,
+        42..44 => Deed::AddReplica,
+        44 => Deed::RemoveReplica(shape.draw_replica(random)),
         _ => Deed::ReplaceReplica(shape.draw_replica(random)),
     }
 }
@@ -373,7 +373,7 @@ fn draw_ailment(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
 
 fn draw_clock_step(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
     let by_ms = random.random_range(-CLOCK_STEP_MS_MAX..CLOCK_STEP_MS_MAX);
-    if random.random_bool(0.5) {
+    if random.random_ratio(2, 3) {
         return Deed::StepHostClocks { by_ms };
     }
     let replica = shape.draw_replica(random);
