@@ -55,7 +55,7 @@ impl SubmitSpan {
         let context = header.and_then(|text| TraceContext::parse(text.to_str().ok()?));
         if let Some(context) = context {
             // Of several answers one counts, whichever.
-            drop(self.heard.set(context));
+            self.heard.get_or_init(|| context);
         }
     }
 

@@ -82,7 +82,8 @@ impl LogLevel {
             let filter = client.set_log_level(&author, process, (&change, span));
             done.push((format!("worker {host}"), filter.await?));
         }
-        let span_text = format_duration(span);
+        let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let span_text = format_duration(span_ms);
         screen.data(&match screen.format {
             Format::Table | Format::Wide => {
                 let lines = done.iter().map(|(process, filter)| {
@@ -98,8 +99,7 @@ impl LogLevel {
                 let rows: Vec<serde_json::Value> = { done.iter() }
                     .map(|(process, filter)| json!({"process": process, "filter": filter}))
                     .collect();
-                let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-                render_document(format, &json!({"for_ms": millis, "processes": rows}))?
+                render_document(format, &json!({"for_ms": span_ms, "processes": rows}))?
             }
         })?;
         Ok(Exit::Ok)

@@ -218,6 +218,7 @@ impl Inner {
             }
             WorkerKind::LogChunk(chunk) => self.chunks.push(chunk),
             WorkerKind::InjectResult(result) => self.injected.push(result),
+            WorkerKind::Debug(_) => {}
         }
     }
 }
