@@ -208,7 +208,7 @@ async fn send_all(mut spans: mpsc::Receiver<Item>, sender: Sender) {
         }
         if let Some(waiting) = waiting {
             // One that has gone does not wait any more.
-            let _gone = waiting.send(());
+            waiting.send(()).unwrap_or(());
         }
     }
 }
