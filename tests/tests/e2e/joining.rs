@@ -76,7 +76,7 @@ async fn a_worker_joins_by_a_token_and_whoever_may_not_is_told_why() {
     let file = kept(&cluster, &text, "join-token");
 
     // The first replica has no key to sign with, the next one does.
-    cluster.joining_worker("gpu-7", &file);
+    drop(cluster.joining_worker("gpu-7", &file));
     let member = cluster.start_joining("gpu-7");
     is_up(&admin, "gpu-7").await;
     let folder = cluster.file("gpu-7-data/tls");
@@ -117,7 +117,7 @@ async fn a_worker_joins_by_a_token_and_whoever_may_not_is_told_why() {
     let (kept_part, _) = second.text().rsplit_once(':').unwrap();
     let elsewhere = format!("{kept_part}:{}", "0".repeat(64));
     let elsewhere = kept(&cluster, &elsewhere, "foreign-token");
-    cluster.joining_worker("gpu-10", &elsewhere);
+    drop(cluster.joining_worker("gpu-10", &elsewhere));
     let lost = cluster.start_joining("gpu-10");
     eventually(
         "a token of another cluster is shown to nobody",
