@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use muster_core::health::kernel_log::BusId;
 use muster_core::ids::{GpuUuid, RequestId};
-use muster_fuzz::{SMALL, assert_same, bounded, choice};
+use muster_fuzz::{assert_same, bounded, choice};
 use muster_job_file::human::{
     HumanSignal, compress, cpu_count, duration, expand, expand_all, format_duration, format_mib,
     signal, size, task_list,
@@ -72,7 +72,8 @@ fuzz_target!(|data: &[u8]| {
         4 => drop(task_list(text)),
         _ => {
             let (path, document) = text.split_once('\n').unwrap_or((text, ""));
-            drop(Places::of(document).find(path));
+            let place = Places::of(document).find(path);
+            assert!(place.is_none_or(|(line, column)| line > 0 && column > 0));
         }
     });
 });

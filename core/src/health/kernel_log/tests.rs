@@ -407,5 +407,6 @@ fn lines_of_two_boots_say_nothing_together() {
     let first = "3,900,1000,-;NVRM: The NVIDIA GPU 0000:18:00.0";
     let last = "3,1,1000,-;NVRM: fallen off the bus and is not responding to commands.";
     assert_eq!(scanner.read(BOOT, first), Ok(Scanned::default()));
-    assert_eq!(scanner.read("another", last), Ok(Scanned::default()));
+    let second = scanner.read("another", last).expect("a record");
+    assert_eq!((second.event, second.lost), (None, 1));
 }
