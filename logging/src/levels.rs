@@ -131,7 +131,7 @@ impl Levels {
         for (target, (level, _)) in &self.raised {
             let change = LevelChange {
                 target: target.clone(),
-                level: *level,
+                level,
             };
             filter = format!("{filter},{change}");
         }

@@ -387,6 +387,7 @@ fn behaviour(assignment: &TaskAssignment) -> Behaviour {
         run_ms: number("RUN_MS", 1_000),
         exit_code: i32::try_from(number("EXIT_CODE", 0)).unwrap_or(1),
         heeds_stop: number("HEEDS_STOP", 1) == 1,
-        hang_ms: number("HANG_MS", 0),
+        // A driver hangs now and then, whatever the job: at the end of every second attempt.
+        hang_ms: number("HANG_MS", 0) * (assignment.epoch.0 % 2),
     }
 }
