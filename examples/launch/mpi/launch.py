@@ -14,6 +14,8 @@ import threading
 import time
 
 CONNECT_SECONDS_MAX = 60
+# Whoever connects must say at once what it is: ports are used again, and somebody else may look for the one who had this one before.
+GREETING_SECONDS_MAX = 10
 # What the hosts are called towards mpirun: names that are not those of any machine, so that it asks for every one of them.
 NODE = "muster-node-"
 
@@ -71,19 +73,33 @@ def run_on(members, agent, lines, asked):
         agent.close()
 
 
+def greet(connection, members):
+    """Both members and agents connect here: the first line says which. Whoever says anything else is sent away."""
+    connection.settimeout(GREETING_SECONDS_MAX)
+    lines = connection.makefile()
+    try:
+        first = hear(lines)
+        if not isinstance(first, dict) or not ("member" in first or {"node", "command"} <= first.keys()):
+            raise ValueError(f"it says {first!r}")
+    except (OSError, ValueError) as error:
+        print(f"launch.py: somebody strange is sent away: {error}", file=sys.stderr, flush=True)
+        connection.close()
+        return
+    connection.settimeout(None)
+    if "member" in first:
+        members.add(first["member"], connection, lines)
+    else:
+        run_on(members, connection, lines, first)
+
+
 def serve(server, members):
-    """Both members and agents connect here: the first line says which."""
+    """Takes connections until the server is closed, each by itself: one that says nothing holds up nobody."""
     while True:
         try:
             connection, _ = server.accept()
         except OSError:
             return
-        lines = connection.makefile()
-        first = hear(lines)
-        if first and "member" in first:
-            members.add(first["member"], connection, lines)
-        elif first:
-            threading.Thread(target=run_on, args=(members, connection, lines, first), daemon=True).start()
+        threading.Thread(target=greet, args=(connection, members), daemon=True).start()
 
 
 def lead(program):

@@ -123,3 +123,37 @@ async fn mpirun_starts_its_daemons_through_the_gangs_tasks() {
         assert!(printed.contains(&line), "{printed}");
     }
 }
+
+/// What connects to the launcher of the template for `mpirun`, and whether its members come through all the same.
+const STRANGERS: &str = r#"
+import socket, sys, threading
+sys.path.insert(0, sys.argv[1])
+import launch
+
+members = launch.Members()
+server = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=launch.serve, args=(server, members), daemon=True).start()
+connect = lambda: socket.create_connection(server.getsockname())
+silent = connect()
+for words in [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\xff\xfe\n", b"7\n", b"{}\n"]:
+    connect().sendall(words)
+member = connect()
+launch.say(member, member=1)
+members.get(1)
+print("the member is known")
+"#;
+
+#[test]
+fn strangers_at_the_port_of_mpirun_hold_up_nobody() {
+    if !answers("python3", &["--version"]) {
+        return skip("python3 is not installed");
+    }
+    let ran = Command::new("python3")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .args(["-c", STRANGERS])
+        .arg(templates().join("mpi"))
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    assert_eq!(ran.stdout, b"the member is known\n", "{ran:?}");
+}
