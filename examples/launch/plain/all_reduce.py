@@ -12,10 +12,19 @@ MASTER = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 
 
 def gather_and_tell(own):
-    """Rank 0: hears the others, and tells them the sum."""
+    """Rank 0: hears the others, and tells them the sum. Whoever says no number is none of them: ports are used again, and somebody
+    else may look for the one who had this one before."""
+    others, total = [], own
     with socket.create_server(("", MASTER[1])) as server:
-        others = [server.accept()[0] for _ in range(WORLD_SIZE - 1)]
-    total = own + sum(int(other.makefile().readline()) for other in others)
+        while len(others) < WORLD_SIZE - 1:
+            other, _ = server.accept()
+            other.settimeout(CONNECT_SECONDS_MAX)
+            try:
+                total += int(other.makefile().readline())
+            except (OSError, ValueError):
+                other.close()
+            else:
+                others.append(other)
     for other in others:
         with other:
             other.sendall(f"{total}\n".encode())
