@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::binary::muster_binary;
 use crate::cluster_folder::{end, sweep};
 use crate::command::{Run, muster};
-use crate::eventually::eventually;
+use crate::eventually::{PATIENCE, eventually};
 use crate::member::Member;
 use crate::processes::mentioning;
 use crate::tmpfs::Tmpfs;
@@ -129,9 +129,12 @@ impl Cluster {
     /// # Panics
     /// If none answers.
     pub async fn client(&self) -> Client {
-        Client::connect(ClientConfig::new(self.addresses.clone()))
-            .await
-            .unwrap()
+        // A test whose cluster was killed for its age must end by itself soon.
+        let config = ClientConfig {
+            reconnect_deadline: PATIENCE,
+            ..ClientConfig::new(self.addresses.clone())
+        };
+        Client::connect(config).await.unwrap()
     }
 
     /// A client that begins with one replica, and learns the others from it.
