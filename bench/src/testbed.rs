@@ -1,6 +1,5 @@
 //! A cluster of real processes to measure, with a client.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -120,11 +119,6 @@ impl Testbed {
     /// Addresses of all replicas.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.cluster.addresses()
-    }
-
-    /// Where a replica's metrics are read.
-    pub(crate) fn metrics(&self, index: usize) -> SocketAddr {
-        self.cluster.metrics()[index]
     }
 
     /// A client of one replica alone.

@@ -162,8 +162,7 @@ impl Session {
                 | FromLeader::LogRequest(_)
                 | FromLeader::LogCancel(_)
                 | FromLeader::Exec(_)
-                | FromLeader::InjectFault(_)
-                | FromLeader::Debug(_),
+                | FromLeader::InjectFault(_),
             )
             | None => {}
         }

@@ -1,4 +1,4 @@
-//! Users, and who else is let in.
+//! Users.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use crate::access::{Role, TokenHash, User, is_user_name};
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::command::AccessCommand;
-use crate::event::{AccessChange, EventKind};
 use crate::ids::RequestId;
 use crate::limits;
 use crate::rejection::Rejection;
@@ -32,23 +31,6 @@ impl Step<'_> {
                 name,
                 token,
             } => self.rotate_token(*request, author, name, *token),
-            AccessCommand::AddJoinToken {
-                request,
-                author,
-                id,
-                grant,
-            } => self.add_join_token(*request, author, id, grant),
-            AccessCommand::RevokeJoinToken {
-                request,
-                author,
-                id,
-            } => self.revoke_join_token(*request, author, id),
-            AccessCommand::UseJoinToken {
-                request,
-                id,
-                token,
-                host,
-            } => self.use_join_token(*request, id, *token, host),
         }
     }
 
@@ -60,7 +42,7 @@ impl Step<'_> {
         user: &User,
     ) -> Result<Answer, Rejection> {
         check_text("author", author)?;
-        check_name("name", name)?;
+        check_name(name)?;
         check_queues(user)?;
         self.once(request, &Request::AddUser(author, name, user), |step| {
             let users = &step.state.users;
@@ -85,12 +67,6 @@ impl Step<'_> {
             step.state
                 .users
                 .insert(Arc::from(name), Arc::new(user.clone()));
-            step.emit(EventKind::AccessChanged(AccessChange::UserAdded {
-                name: name.to_owned(),
-                role: user.role,
-                queues: user.queues.iter().cloned().collect(),
-                author: author.to_owned(),
-            }));
             Ok(Answer::Done)
         })
     }
@@ -102,16 +78,14 @@ impl Step<'_> {
         name: &str,
     ) -> Result<Answer, Rejection> {
         check_text("author", author)?;
-        self.once(request, &Request::RemoveUser(author, name), |step| {
-            if step.state.users.remove(name).is_none() {
-                return Err(Rejection::UnknownUser(name.to_owned()));
-            }
-            step.emit(EventKind::AccessChanged(AccessChange::UserRemoved {
-                name: name.to_owned(),
-                author: author.to_owned(),
-            }));
-            Ok(Answer::Done)
-        })
+        self.once(
+            request,
+            &Request::RemoveUser(author, name),
+            |step| match step.state.users.remove(name) {
+                Some(_) => Ok(Answer::Done),
+                None => Err(Rejection::UnknownUser(name.to_owned())),
+            },
+        )
     }
 
     fn rotate_token(
@@ -129,31 +103,26 @@ impl Step<'_> {
                 let user = step.state.users.get_mut(name);
                 let user = user.ok_or_else(|| Rejection::UnknownUser(name.to_owned()))?;
                 Arc::make_mut(user).token = Some(token);
-                step.emit(EventKind::AccessChanged(AccessChange::UserTokenRotated {
-                    name: name.to_owned(),
-                    author: author.to_owned(),
-                }));
                 Ok(Answer::Done)
             },
         )
     }
 }
 
-pub(super) fn check_text(field: &str, text: &str) -> Result<(), Rejection> {
+fn check_text(field: &str, text: &str) -> Result<(), Rejection> {
     if text.is_empty() {
         return Err(invalid(field, "must not be empty".to_owned()));
     }
     require_length(field, text, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)
 }
 
-/// Whether a text can stand in certificates and tokens as it is.
-pub(super) fn check_name(field: &str, name: &str) -> Result<(), Rejection> {
-    check_text(field, name)?;
+fn check_name(name: &str) -> Result<(), Rejection> {
+    check_text("name", name)?;
     if is_user_name(name) {
         return Ok(());
     }
     Err(invalid(
-        field,
+        "name",
         format!("`{name}` must be letters, digits and `-._@`"),
     ))
 }

@@ -47,7 +47,6 @@ impl EventKind {
             | Self::HealthChanged { .. }
             | Self::JobDefaultsSet { .. }
             | Self::ReplicaChanged { .. }
-            | Self::AccessChanged { .. }
             | Self::QueueSet { .. }
             | Self::QueuesConfigured { .. }
             | Self::TopologySet { .. }

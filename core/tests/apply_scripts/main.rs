@@ -75,7 +75,6 @@ scripts! {
     host_identity,
     host_lost,
     hot_loop,
-    join_tokens,
     last_host,
     ledger,
     limits,

@@ -70,12 +70,10 @@ pub(crate) fn work_done() -> impl Strategy<Value = WorkDone> {
 }
 
 pub(crate) fn duties() -> impl Strategy<Value = HealthDuties> {
-    let rules = (any::<u64>(), any::<u64>());
-    (any::<u64>(), rules, vec(order(), 0..3)).prop_map(|(heard, (rules, rules_sum), orders)| {
+    (any::<u64>(), any::<u64>(), vec(order(), 0..3)).prop_map(|(heard, rules, orders)| {
         HealthDuties {
             heard,
             rules: Revision(rules),
-            rules_sum,
             orders,
         }
     })

@@ -10,7 +10,6 @@ mod standing;
 mod transport;
 
 pub(crate) use client::Network;
-pub(crate) use convert::reread;
 pub use grpc_client::GrpcTransport;
 pub use grpc_server::{RaftServer, raft_service};
 pub(crate) use receiver::SnapshotReceiver;

@@ -96,8 +96,9 @@ impl Changes {
                 self.hosts.insert(*host);
             }
             EventKind::Unblocked { target, .. } => self.add_unblocked(state, target),
-            EventKind::JobSuspended { job, .. } | EventKind::JobResumed { job, .. } => {
-                self.plan |= matches!(kind, EventKind::JobResumed { .. });
+            EventKind::JobSuspended { job, .. } => self.add_job(state, *job),
+            EventKind::JobResumed { job, .. } => {
+                self.plan = true;
                 self.add_job(state, *job);
             }
             EventKind::JobSubmitted { .. }
@@ -123,7 +124,6 @@ impl Changes {
             | EventKind::JobPruned { .. }
             | EventKind::JobDefaultsSet { .. }
             | EventKind::ReplicaChanged { .. }
-            | EventKind::AccessChanged { .. }
             | EventKind::TaskStarted { .. }
             | EventKind::HostHealthChanged { .. }
             | EventKind::GpuHealthChanged { .. }

@@ -22,7 +22,6 @@ use crate::service::context::Context;
 use crate::service::gate::{Caller, caller_of};
 use crate::service::write::{Calling, write};
 use crate::service::{deadline, exec, explain, logs, page, pipelines, progress, read};
-use crate::spans::{Submission, traced};
 
 /// `JobService` of one replica.
 pub(crate) struct Jobs(pub(crate) Context);
@@ -55,13 +54,10 @@ impl JobService for Jobs {
         let began = Instant::now();
         let _place = self.0.admit()?;
         let caller = self.caller(&request);
-        let span = Submission::began(&request, &request.get_ref().request_id);
-        let outcome = write(&self.0, Kind::SubmitJob(request.into_inner()), caller).await;
-        let context = span.and_then(|span| span.answered(self.0.config.replica_id, &outcome));
-        let outcome = outcome?;
+        let outcome = write(&self.0, Kind::SubmitJob(request.into_inner()), caller).await?;
         histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
         match outcome {
-            Outcome::SubmitJob(response) => Ok(traced(response, context)),
+            Outcome::SubmitJob(response) => Ok(Response::new(response)),
             _ => Err(mismatched()),
         }
     }
@@ -153,14 +149,11 @@ impl JobService for Jobs {
         let began = Instant::now();
         let _place = self.0.admit()?;
         let caller = self.caller(&request);
-        let span = Submission::began(&request, &request.get_ref().request_id);
         let submit = Kind::SubmitPipeline(request.into_inner());
-        let outcome = write(&self.0, submit, caller).await;
-        let context = span.and_then(|span| span.answered(self.0.config.replica_id, &outcome));
-        let outcome = outcome?;
+        let outcome = write(&self.0, submit, caller).await?;
         histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
         match outcome {
-            Outcome::SubmitPipeline(response) => Ok(traced(response, context)),
+            Outcome::SubmitPipeline(response) => Ok(Response::new(response)),
             _ => Err(mismatched()),
         }
     }

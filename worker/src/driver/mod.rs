@@ -5,7 +5,6 @@
 
 mod beats;
 mod clock_offset;
-mod debug;
 mod executor;
 mod health;
 mod output;
@@ -208,10 +207,6 @@ impl Driver {
             LeaderKind::LogRequest(request) => open.output.begin(request),
             LeaderKind::LogCancel(cancel) => open.output.cancel(cancel.id),
             LeaderKind::InjectFault(order) => self.inject(order, open),
-            LeaderKind::Debug(order) => {
-                let answer = debug::answer(order, &self.settings.borrow());
-                say(open, WorkerKind::Debug(answer));
-            }
             LeaderKind::Exec(order) => {
                 let tasks = self.agent.tasks();
                 self.execs.begin(&open.session.leader, order, |id| {
@@ -257,7 +252,6 @@ impl Driver {
     }
 
     async fn supervisor(&mut self, id: RunId, report: SupervisorReport) -> Result<(), Error> {
-        self.runner.start_spans().reported(id, &report);
         match &report {
             SupervisorReport::Prepared { .. } | SupervisorReport::Started => {}
             SupervisorReport::Stuck { detail, .. } => {
@@ -367,12 +361,7 @@ impl Driver {
                     epoch,
                     deadline,
                 } => self.runner.extend(RunId { key, epoch }, deadline),
-                other => {
-                    if let Action::Start { assignment, .. } = &other {
-                        self.runner.start_spans().decided(assignment);
-                    }
-                    rest.push(other);
-                }
+                other => rest.push(other),
             }
         }
         if rest.is_empty() {

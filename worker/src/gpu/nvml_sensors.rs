@@ -22,7 +22,6 @@ use nvml_wrapper::{Device, Nvml};
 
 use super::GpuError;
 use super::nvml_gauges;
-use super::nvml_pairs::Pairs;
 use super::sensors::{GpuReadings, GpuSensors};
 use crate::health::rates::{Growing, Rate, permille};
 use crate::health::{POWER_BRAKE_RULE, RECOVERY_RULES};
@@ -42,7 +41,6 @@ const BUSY_PERCENT: u32 = 90;
 pub(super) struct NvmlSensors {
     nvml: &'static Nvml,
     gpus: BTreeMap<GpuUuid, Before>,
-    pairs: Pairs,
 }
 
 /// What was read of a GPU before.
@@ -62,7 +60,6 @@ impl NvmlSensors {
         Self {
             nvml,
             gpus: BTreeMap::new(),
-            pairs: Pairs::new(),
         }
     }
 }
@@ -89,8 +86,6 @@ impl GpuSensors for NvmlSensors {
         look.power_and_clocks(before);
         look.pcie(before);
         look.links(before);
-        self.pairs
-            .read((self.nvml, &device), gpu.index, &mut readings);
         nvml_gauges::read(&device, &mut readings);
         let processes = device.running_compute_processes().ok();
         readings.processes = processes.map(|all| all.iter().map(|process| process.pid).collect());

@@ -15,12 +15,7 @@ pub(super) fn of(kind: &Kind) -> Option<Facts> {
         .or_else(|| decisions(kind))
 }
 
-pub(super) fn facts(
-    kind: &'static str,
-    tone: Tone,
-    text: String,
-    detail: serde_json::Value,
-) -> Facts {
+fn facts(kind: &'static str, tone: Tone, text: String, detail: serde_json::Value) -> Facts {
     Facts {
         kind,
         job: None,

@@ -17,8 +17,6 @@ pub(in crate::apply) struct Place {
     job: Option<JobId>,
     user: Option<String>,
     is_ours: bool,
-    is_idle: bool,
-    is_host_idle: bool,
 }
 
 impl Place {
@@ -38,8 +36,6 @@ impl Place {
             job: self.job,
             user: self.user.as_deref(),
             is_ours: self.is_ours,
-            is_idle: self.is_idle,
-            is_host_idle: self.is_host_idle,
         }
     }
 }
@@ -62,8 +58,6 @@ impl Step<'_> {
             job: job.map(|job| job.id),
             user: job.map(|job| job.spec.user.clone()),
             is_ours,
-            is_idle: self.is_idle_component(id, component),
-            is_host_idle: self.is_idle_component(id, &Component::Host(id)),
         }
     }
 

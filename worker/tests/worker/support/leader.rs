@@ -197,7 +197,6 @@ impl Inner {
                     leadership_epoch: self.epoch,
                     timings: Some(self.timings.into()),
                     replica_addresses: Vec::new(),
-                    cluster_id: "test".to_owned(),
                 }));
                 self.send_desired();
             }
@@ -218,7 +217,6 @@ impl Inner {
             }
             WorkerKind::LogChunk(chunk) => self.chunks.push(chunk),
             WorkerKind::InjectResult(result) => self.injected.push(result),
-            WorkerKind::Debug(_) => {}
         }
     }
 }
