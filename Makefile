@@ -50,7 +50,7 @@ trials: build ## a training under one fault at a time, on hosts with a network e
 	$(MUSTER_BIN) chaos tasks $(ARGS)
 
 .PHONY: chaos
-chaos: build ## a cluster under load and every fault, CHAOS_REPETITIONS times each: an hour
+chaos: build ## a cluster under load and every fault, CHAOS_REPETITIONS times each: half an hour
 	$(MUSTER_BIN) chaos run --profile all --repetitions $(CHAOS_REPETITIONS) --out chaos-report/all $(ARGS)
 	$(MUSTER_BIN) chaos run --profile snapshot-storm --repetitions $(CHAOS_REPETITIONS) --out chaos-report/snapshots $(ARGS)
 	$(MUSTER_BIN) chaos run --profile wipe-and-rejoin --repetitions $(CHAOS_REPETITIONS) --out chaos-report/wiped $(ARGS)
