@@ -9,6 +9,8 @@ SEEDS ?= 200
 PHILLY_TRACE ?= ../shared/data/traces/philly_jobs.csv.gz
 # How often `make chaos` makes each fault.
 CHAOS_REPETITIONS ?= 9
+# How long `make fuzz` takes, beside the build.
+FUZZ_MINUTES ?= 60
 # What `make image` builds with.
 IMAGE_ENGINE ?= podman
 # Further arguments: `make demo ARGS=--keep`.
@@ -65,6 +67,10 @@ evaluation: ## draw up docs/evaluation.md and its pictures again from the traces
 # By itself: the simulator needs nothing of what the replicas store.
 	cargo run --locked -p muster-simulate --example evaluation -- --traces $(dir $(PHILLY_TRACE)) $(ARGS)
 
+.PHONY: fuzz
+fuzz: bootstrap ## feed every decoder anything for FUZZ_MINUTES (ARGS=TARGET: that one alone)
+	scripts/fuzz --minutes $(FUZZ_MINUTES) $(ARGS)
+
 .PHONY: deb
 deb: build ## build the Debian package into target/package
 	rm -rf $(TARGET)/package
@@ -81,10 +87,12 @@ deployment: build ## check units, package, compose file, chart and manifests by 
 .PHONY: fmt
 fmt: ## format the code
 	cargo fmt --all
+	cargo fmt --manifest-path fuzz/Cargo.toml
 
 .PHONY: lint
 lint: bootstrap ## format check, clippy and the house rules
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo xtask tidy
 

@@ -1,5 +1,6 @@
 //! A cluster of real processes to measure, with a client.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -119,6 +120,11 @@ impl Testbed {
     /// Addresses of all replicas.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.cluster.addresses()
+    }
+
+    /// Where a replica's metrics are read.
+    pub(crate) fn metrics(&self, index: usize) -> SocketAddr {
+        self.cluster.metrics()[index]
     }
 
     /// A client of one replica alone.

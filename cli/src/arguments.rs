@@ -10,6 +10,7 @@ use crate::command;
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::spans;
 
 /// Muster: a scheduler for GPU clusters that survives the death of its leader
 #[derive(Debug, Parser)]
@@ -74,9 +75,12 @@ enum Noun {
     BlockGpu(command::gpu::Block),
     /// Let GPUs back in (as `gpu unblock`)
     UnblockGpu(command::gpu::Unblock),
+    /// Look into the cluster's processes: what they log, and what a bug report needs of them
+    #[command(subcommand)]
+    Debug(command::debug::Verb),
     /// Run a scheduler replica
     Scheduler(command::scheduler::Scheduler),
-    /// Run a worker's agent
+    /// Run a worker's agent, or make tokens by which workers join
     Worker(command::worker::Worker),
     /// Check settings files of schedulers and workers, print their defaults
     #[command(subcommand)]
@@ -152,7 +156,7 @@ impl CommandLine {
         let options = &self.options;
         let request = match self.noun {
             Noun::Scheduler(scheduler) => return scheduler.run(),
-            Noun::Worker(worker) => return worker.run(),
+            Noun::Worker(worker) if worker.is_service() => return worker.serve(),
             Noun::Demo(demo) => return demo.run(),
             Noun::Dev(dev) => return dev.run(),
             Noun::Chaos(chaos) => return chaos.run(options),
@@ -168,7 +172,12 @@ impl CommandLine {
             .enable_all()
             .build()
             .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
-        runtime.block_on(request.run(options))
+        runtime.block_on(async {
+            spans::export_by_variable()?;
+            let ended = request.run(options).await;
+            spans::finish().await;
+            ended
+        })
     }
 }
 
@@ -185,12 +194,13 @@ impl Noun {
             Self::Cluster(verb) => verb.run(options).await,
             Self::Snapshot(verb) => verb.run(options).await,
             Self::Audit(verb) => verb.run(options).await,
+            Self::Debug(verb) => verb.run(options).await,
             Self::BlockHost(block) => block.run(options).await,
             Self::UnblockHost(unblock) => unblock.run(options).await,
             Self::BlockGpu(block) => block.run(options).await,
             Self::UnblockGpu(unblock) => unblock.run(options).await,
             Self::Scheduler(scheduler) => scheduler.run(),
-            Self::Worker(worker) => worker.run(),
+            Self::Worker(worker) => worker.run(options).await,
             Self::Replay(replay) => replay.run(options).await,
             Self::Demo(demo) => demo.run(),
             Self::Dev(dev) => dev.run(),

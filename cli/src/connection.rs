@@ -69,6 +69,7 @@ impl Options {
             addresses: cluster.addresses.unwrap_or(defaults.addresses),
             tls: cluster.tls,
             token: cluster.token,
+            traceparent: variable("TRACEPARENT"),
             ..ClientConfig::default()
         };
         Ok(Client::connect(config).await?)
@@ -117,6 +118,7 @@ fn by_variables() -> Result<Cluster, Failure> {
             ca: file("MUSTER_CACERT"),
             certificate: file("MUSTER_CERT"),
             key: file("MUSTER_KEY"),
+            ca_key: None,
         },
         token,
     })

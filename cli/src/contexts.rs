@@ -18,7 +18,7 @@ use muster_client::{TlsSettings, Token};
 use serde::Deserialize;
 
 use crate::failure::Failure;
-use crate::strict_yaml::parse_one;
+use muster_job_file::strict_yaml::parse_one;
 
 /// The file as a whole.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -70,6 +70,7 @@ impl Cluster {
                 ca: self.tls.ca.or(other.tls.ca),
                 certificate: self.tls.certificate.or(other.tls.certificate),
                 key: self.tls.key.or(other.tls.key),
+                ca_key: None,
             },
             token: self.token.or(other.token),
         }
@@ -129,6 +130,7 @@ impl Context {
                 ca: file(&self.ca),
                 certificate: file(&self.certificate),
                 key: file(&self.key),
+                ca_key: None,
             },
             token,
         })

@@ -1,26 +1,12 @@
 //! Logs of the long-running commands, on stderr.
 
+use muster_logging::LogControl;
 use muster_settings::{LogFormat, LoggingSettings};
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::failure::Failure;
 
 /// Variable that says what is logged, as `RUST_LOG` does elsewhere: `info,muster_scheduler=debug`.
 const FILTER_VARIABLE: &str = "MUSTER_LOG";
-
-/// Changes what is logged while the process runs.
-pub(crate) struct LogControl(reload::Handle<EnvFilter, Registry>);
-
-impl LogControl {
-    /// Logs this from now on.
-    pub(crate) fn filter(&self, settings: &LoggingSettings) -> Result<(), Failure> {
-        let filter = (settings.filter()).map_err(|broken| Failure::usage(broken.to_string()))?;
-        let failed = |error| Failure::new(format!("cannot change what is logged: {error}"));
-        self.0.reload(filter).map_err(failed)
-    }
-}
 
 /// Starts logging of a command that has no settings file; once per process.
 pub(crate) fn start(format: LogFormat) -> Result<(), Failure> {
@@ -38,18 +24,9 @@ pub(crate) fn start(format: LogFormat) -> Result<(), Failure> {
 
 /// Starts logging, once per process.
 pub(crate) fn start_as(settings: &LoggingSettings) -> Result<LogControl, Failure> {
-    let filter = settings.filter();
-    let filter = filter.map_err(|broken| Failure::usage(broken.to_string()))?;
-    let (filter, handle) = reload::Layer::new(filter);
-    let registry = tracing_subscriber::registry().with(filter);
-    let lines = fmt::layer().with_writer(std::io::stderr);
-    let started = match settings.format {
-        LogFormat::Text => {
-            let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            registry.with(lines.with_ansi(is_terminal)).try_init()
-        }
-        LogFormat::Json => registry.with(lines.json()).try_init(),
-    };
-    started.map_err(|error| Failure::new(format!("cannot start logging: {error}")))?;
-    Ok(LogControl(handle))
+    use muster_logging::StartError;
+    muster_logging::start(settings).map_err(|error| match error {
+        StartError::Filter(broken) => Failure::usage(broken.to_string()),
+        StartError::Started(_) => Failure::new(error.to_string()),
+    })
 }

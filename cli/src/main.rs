@@ -4,19 +4,19 @@
 //! else is built; so is the process that asks the GPUs' driver for a worker.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod arguments;
 mod command;
 mod connection;
 mod contexts;
 mod exit;
 mod failure;
-mod job_file;
 mod logging;
 mod output;
 mod parse;
 mod service;
 mod settings;
-mod strict_yaml;
+mod spans;
 mod view;
 
 use std::ffi::OsString;

@@ -14,6 +14,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::logging;
 use crate::settings::{Service, Source};
+use crate::spans;
 
 /// What a service does at once is answer calls: decisions and applies are one thread's work each. More threads
 /// than this only wake each other.
@@ -31,13 +32,20 @@ where
     let loaded = source.load()?;
     let log = logging::start_as(loaded.settings.logging())?;
     run(|shutdown| {
+        let exported = spans::export(loaded.settings.tracing(), loaded.settings.identity());
         let (reloader, settings) = Reloader::new(source, loaded, log);
         let service = start(settings, shutdown);
         async move {
-            tokio::select! {
+            if let Err(failure) = exported {
+                // The settings were checked: what is left is no reason to leave a cluster without this process.
+                tracing::error!(error = failure.text(), "no spans are exported");
+            }
+            let ended = tokio::select! {
                 result = service => result,
                 never = reloader.run() => match never {},
-            }
+            };
+            spans::finish().await;
+            ended
         }
     })
 }

@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use muster_scheduler::SchedulerConfig;
 use muster_settings::{
     Given, Kind, Loaded, LoggingSettings, Origin, Problem, Problems, Settings, SettingsOption,
-    load, options,
+    TracingSettings, load, options,
 };
 use muster_worker::WorkerConfig;
 
@@ -24,11 +24,25 @@ const FILE: &str = "settings-file";
 pub(crate) trait Service: Settings + Clone + Send + Sync + 'static {
     /// What it logs.
     fn logging(&self) -> &LoggingSettings;
+
+    /// Where its spans go.
+    fn tracing(&self) -> &TracingSettings;
+
+    /// What it is, and which one, for whoever reads its spans.
+    fn identity(&self) -> (&'static str, String);
 }
 
 impl Service for SchedulerConfig {
     fn logging(&self) -> &LoggingSettings {
         &self.logging
+    }
+
+    fn tracing(&self) -> &TracingSettings {
+        &self.tracing
+    }
+
+    fn identity(&self) -> (&'static str, String) {
+        ("muster-scheduler", self.replica_id.to_string())
     }
 }
 
@@ -36,6 +50,21 @@ impl Service for WorkerConfig {
     fn logging(&self) -> &LoggingSettings {
         &self.logging
     }
+
+    fn tracing(&self) -> &TracingSettings {
+        &self.tracing
+    }
+
+    fn identity(&self) -> (&'static str, String) {
+        let name = self.name.clone().unwrap_or_else(machine_name);
+        ("muster-worker", name)
+    }
+}
+
+/// The name that a worker goes by that is given none.
+fn machine_name() -> String {
+    let named = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    named.unwrap_or_default().trim().to_owned()
 }
 
 /// Where the settings of a role come from.

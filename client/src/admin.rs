@@ -136,6 +136,7 @@ impl Client {
     ) -> Result<v1::GetHealthResponse, ClientError> {
         let request = v1::GetHealthRequest {
             consistency: consistency.into(),
+            ..v1::GetHealthRequest::default()
         };
         self.call(self.operation("read the health"), |channel| async move {
             admin(channel).get_health(request).await

@@ -9,6 +9,7 @@ use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
 use muster_proto::v1::cluster_service_client::ClusterServiceClient;
 use muster_proto::v1::job_service_client::JobServiceClient;
+use muster_proto::v1::join_service_client::JoinServiceClient;
 use muster_proto::v1::watch_service_client::WatchServiceClient;
 use tonic::Response;
 
@@ -138,6 +139,11 @@ pub(crate) fn cluster(channel: Line) -> ClusterServiceClient<Line> {
 /// The admin service over a connection.
 pub(crate) fn admin(channel: Line) -> AdminServiceClient<Line> {
     AdminServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
+}
+
+/// The service of those who join, over a connection.
+pub(crate) fn joining(channel: Line) -> JoinServiceClient<Line> {
+    JoinServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
 /// The watch service over a connection.

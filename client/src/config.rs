@@ -28,6 +28,9 @@ pub struct ClientConfig {
     pub tls: TlsSettings,
     /// The user's token. It is sent only over encrypted connections, and to replicas on this machine.
     pub token: Option<Token>,
+    /// The span in which submissions happen, as the header `traceparent` of W3C's Trace Context names it: the spans of a job
+    /// refer to it.
+    pub traceparent: Option<String>,
     /// True: learns the other replicas from the first one that answers.
     pub discover: bool,
 }
@@ -56,6 +59,7 @@ impl Default for ClientConfig {
             backoff_max: Duration::from_millis(250),
             tls: TlsSettings::default(),
             token: None,
+            traceparent: None,
             discover: true,
         }
     }

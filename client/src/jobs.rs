@@ -5,6 +5,7 @@ use muster_proto::v1;
 
 use crate::client::{Client, jobs, new_request_id};
 use crate::error::ClientError;
+use crate::submit_span::SubmitSpan;
 
 /// Rows that one page of a list asks for: the most that a replica gives.
 pub(crate) const PAGE_ROWS: u32 = 1_000;
@@ -98,12 +99,18 @@ impl Client {
 
     async fn send_submit(&self, request: v1::SubmitJobRequest) -> Result<Submitted, ClientError> {
         let operation = self.operation("submit the job");
+        let span = &SubmitSpan::began(&request.request_id, self.config().traceparent.as_deref());
         let answer = self
             .call(operation, |channel| {
-                let request = request.clone();
-                async move { jobs(channel).submit_job(request).await }
+                let request = span.tell(request.clone());
+                async move {
+                    let answer = jobs(channel).submit_job(request).await;
+                    answer.inspect(|answer| span.hear(answer))
+                }
             })
-            .await?;
+            .await;
+        span.over(answer.as_ref().map(|answer| answer.job_id));
+        let answer = answer?;
         Ok(Submitted {
             job: JobId(answer.job_id),
             revision: Revision(answer.revision),

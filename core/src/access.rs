@@ -2,9 +2,12 @@
 //!
 //! A token is never here: whoever makes one keeps it, and only its hash is replicated.
 
+mod join;
+
 use std::collections::BTreeSet;
 use std::fmt;
 
+pub use join::{JoinGrant, JoinToken};
 use serde::{Deserialize, Serialize};
 
 /// What a user may do; each may do what those before it may.

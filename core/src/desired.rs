@@ -39,6 +39,10 @@ pub struct HealthDuties {
     pub heard: u64,
     /// Which rules are in force, by the revision that set them; 0 for those that ship with Muster.
     pub rules: Revision,
+    /// By what their file is known ([`RuleSet::sum_of`](crate::health::rules::RuleSet::sum_of)): a worker that has it fetches
+    /// nothing. 0 for those that ship with Muster, and from leaders that do not say.
+    #[serde(default)]
+    pub rules_sum: u64,
     /// Repairs and checks that it is to carry out.
     pub orders: Vec<Order>,
 }
@@ -244,6 +248,7 @@ fn health_duties(state: &State, id: HostId) -> HealthDuties {
     HealthDuties {
         heard: state.health.acknowledged(id, host.incarnation),
         rules: state.health_rules.revision,
+        rules_sum: state.health_rules.sum,
         orders: state.health.orders(id, gpus).collect(),
     }
 }

@@ -308,7 +308,7 @@ fn task_of(resources: &Resources, tasks: u64) -> Amounts {
         _ => {
             amounts.gpus = u64::from(resources.gpus) * tasks;
             amounts.cpus_milli = u64::from(resources.cpus_milli) * tasks;
-            amounts.memory_mib = resources.memory_mib * tasks;
+            amounts.memory_mib = resources.memory_mib.saturating_mul(tasks);
         }
     }
     amounts

@@ -29,6 +29,8 @@ pub const PIDS_PER_TASK_MAX: u32 = 1 << 22;
 pub const LABELS_MAX: usize = 64;
 /// GPUs that one task may ask for: those of the largest host.
 pub const GPUS_PER_TASK_MAX: u32 = 128;
+/// Memory that one task may ask for, in MiB: 1 PiB, more than any host has. Times the tasks of a job it fits a number.
+pub const MEMORY_MIB_PER_TASK_MAX: u64 = 1 << 30;
 /// GPUs that one host may report: a 72-GPU domain fits, and one bit each fits a machine word of 128 bits.
 pub const GPUS_PER_HOST_MAX: usize = 128;
 /// Levels of cells, `host` and `gpu` included.
@@ -45,6 +47,12 @@ pub const QUEUES_MAX: usize = 10_000;
 pub const USERS_MAX: usize = 10_000;
 /// Queues that one user's role counts for.
 pub const QUEUES_PER_USER_MAX: usize = 64;
+/// Join tokens at a time.
+pub const JOIN_TOKENS_MAX: usize = 1_000;
+/// Workers that one join token may let in: as many as there may be hosts.
+pub const JOIN_TOKEN_USES_MAX: u32 = 100_000;
+/// Longest that a join token may count: thirty days.
+pub const JOIN_TOKEN_MS_MAX: u64 = 30 * 86_400_000;
 /// Users of one queue whose past use is remembered: beyond, those are forgotten that used the least and hold nothing.
 pub const USER_HISTORIES_MAX: usize = 4_096;
 /// Levels of queues.

@@ -44,6 +44,37 @@ pub enum Rejection {
     /// No such user.
     #[error("user `{0}` does not exist; `muster user list` shows those that do")]
     UnknownUser(String),
+    /// There is such a join token.
+    #[error("join token `{0}` exists; make one of another name")]
+    JoinTokenExists(String),
+    /// No such join token, or not this one.
+    #[error("join token `{0}` does not exist; `muster worker token list` shows those that do")]
+    UnknownJoinToken(String),
+    /// The join token lets nobody in any more.
+    #[error("join token `{id}` {why}: an admin makes another one by `muster worker token create`")]
+    JoinTokenSpent {
+        /// Which.
+        id: String,
+        /// Why: `expired 20 s ago`.
+        why: String,
+    },
+    /// The join token is for others.
+    #[error(
+        "join token `{id}` is for hosts named `{pattern}`, not for `{host}`: start the worker with such a `name`, or use another token"
+    )]
+    JoinTokenOfOthers {
+        /// Which.
+        id: String,
+        /// Whom it is for.
+        pattern: String,
+        /// Who came.
+        host: String,
+    },
+    /// Whoever has a certificate of this name is there.
+    #[error(
+        "host `{0}` is up, with a certificate of its own: stop its worker and try again when it is lost, or choose another `name`"
+    )]
+    HostIsUp(String),
     /// The specification breaks rules.
     #[error("the job is not valid: {}", join(.0))]
     InvalidSpec(Vec<Violation>),

@@ -101,6 +101,10 @@ fn a_state_keeps_its_bytes() {
         ("state_with_causes", samples::causes::state()),
         ("state_with_replicas", samples::replicas::state()),
         ("state_with_users", samples::access::state()),
+        (
+            "state_with_join_tokens",
+            samples::access::state_with_join_tokens(),
+        ),
     ];
     for (name, state) in states {
         let bytes = written(&state);
@@ -116,6 +120,7 @@ fn a_state_keeps_its_bytes() {
         assert_eq!(read.index, state.index, "{name}");
         assert_eq!(read.replicas, state.replicas, "{name}");
         assert_eq!(read.users, state.users, "{name}");
+        assert_eq!(read.join_tokens, state.join_tokens, "{name}");
         assert!(read.events.iter().eq(state.events.iter()), "{name}");
         assert_eq!(to_hex(&bytes), to_hex(&kept), "{name}");
     }
@@ -161,6 +166,9 @@ fn what_the_first_version_says_is_written_in_it() {
         "add_user",
         "remove_user",
         "rotate_token",
+        "add_join_token",
+        "revoke_join_token",
+        "use_join_token",
     ] {
         assert_eq!(frozen_version(name), 4, "{name}");
     }
@@ -172,6 +180,7 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(written(&samples::silence::state())[8], 4);
     assert_eq!(written(&samples::replicas::state())[8], 4);
     assert_eq!(written(&samples::access::state())[8], 4);
+    assert_eq!(written(&samples::access::state_with_join_tokens())[8], 4);
     assert_eq!(command_format_shown(&samples::barrier::state()), 4);
     assert_eq!(command_format_shown(&samples::state::state()), 1);
     assert_eq!(written(&samples::retries::state())[8], 4);

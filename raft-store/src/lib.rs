@@ -41,6 +41,7 @@ mod open;
 mod peer;
 mod refound;
 mod remains;
+pub mod reread;
 mod seams;
 mod shared;
 pub mod sim;

@@ -1,6 +1,7 @@
 //! Settings of a scheduler replica, with their defaults and rules.
 
 mod limits;
+mod oidc;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,8 +11,9 @@ pub use limits::Limits;
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_raft_store::SnapshotPolicy;
-use muster_settings::{BrokenRule, LoggingSettings, Settings};
+use muster_settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
 use muster_tls::TlsSettings;
+pub use oidc::{GroupRole, OidcSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +21,10 @@ use serde::{Deserialize, Serialize};
 pub const GRPC_PORT: u16 = 7400;
 /// Port of the Prometheus listener where none is given.
 pub const METRICS_PORT: u16 = 7401;
+/// Hours that certificates of workers hold where none are given: a worker that is down for a week still has one.
+const WORKER_CERTIFICATE_HOURS: u32 = 30 * 24;
+/// Most hours that they may hold.
+const WORKER_CERTIFICATE_HOURS_MAX: u32 = 87_600;
 /// Most members of the replication group: more make writes slower and failures no rarer.
 pub const PEERS_MAX: usize = 9;
 
@@ -38,6 +44,12 @@ pub struct SchedulerConfig {
     pub listen: SocketAddr,
     /// Certificates of this replica. Without them its connections are not encrypted, and nobody has to say who it is.
     pub tls: TlsSettings,
+    /// An identity provider (OpenID Connect) whose tokens are taken.
+    pub oidc: OidcSettings,
+    /// Hours that the certificates hold which this replica signs for workers (`tls.ca_key`). They are renewed before two thirds of
+    /// that are over.
+    #[schemars(extend("x-reload" = true))]
+    pub worker_certificate_hours: u32,
     /// Whether this replica may listen on any address without `tls`: whoever reaches it may do everything then.
     pub insecure: bool,
     /// Every member of the group, this one included: id and `host:port` by which the others and the
@@ -72,6 +84,8 @@ pub struct SchedulerConfig {
     pub backup: BackupSettings,
     /// What is logged, and how.
     pub logging: LoggingSettings,
+    /// Where spans go that tell what became of a job between its submission and its start.
+    pub tracing: TracingSettings,
 }
 
 impl Default for SchedulerConfig {
@@ -82,6 +96,8 @@ impl Default for SchedulerConfig {
             cluster_id: "muster".to_owned(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, GRPC_PORT)),
             tls: TlsSettings::default(),
+            oidc: OidcSettings::default(),
+            worker_certificate_hours: WORKER_CERTIFICATE_HOURS,
             insecure: false,
             peers: BTreeMap::from([(replica_id, format!("127.0.0.1:{GRPC_PORT}"))]),
             join: Vec::new(),
@@ -97,6 +113,7 @@ impl Default for SchedulerConfig {
             audit: AuditSettings::default(),
             backup: BackupSettings::default(),
             logging: LoggingSettings::default(),
+            tracing: TracingSettings::default(),
         }
     }
 }
@@ -239,6 +256,7 @@ impl SchedulerConfig {
             || format!("must be at least {BACKUP_EVERY_MS_MIN} (BACKUP_EVERY_MS_MIN)"),
         )?;
         self.logging.filter()?;
+        self.tracing.validate()?;
         self.limits.validate()
     }
 
@@ -308,6 +326,12 @@ impl SchedulerConfig {
         if let Some((key, rule)) = self.tls.broken_rule() {
             return require(false, key, || rule.to_owned());
         }
+        self.oidc.validate(self.tls.is_on())?;
+        let hours = 1..=WORKER_CERTIFICATE_HOURS_MAX;
+        let is_within = hours.contains(&self.worker_certificate_hours);
+        require(is_within, "worker_certificate_hours", || {
+            format!("must be from 1 to {WORKER_CERTIFICATE_HOURS_MAX}, which are ten years")
+        })?;
         let is_closed = self.tls.is_on() || self.listen.ip().is_loopback();
         require(is_closed || self.insecure, "listen", || {
             let address = self.listen;

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use muster_raft_store::{MembershipError, OpenError};
 use muster_settings::BrokenRule;
 use muster_tls::TlsError;
+use muster_tls::issue::IssueError;
+use muster_tls::jwt::JwksError;
 
 /// Why [`run`](crate::run) returned without being asked to.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +18,12 @@ pub enum Error {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The authority's key cannot be used.
+    #[error(transparent)]
+    Authority(#[from] IssueError),
+    /// The identity provider's keys cannot be used.
+    #[error(transparent)]
+    Provider(#[from] JwksError),
     /// An address cannot be listened on.
     #[error("listening on {address} for {purpose} failed")]
     Listen {

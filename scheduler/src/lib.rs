@@ -18,6 +18,7 @@ mod metrics;
 pub mod offline;
 mod replica;
 mod service;
+mod spans;
 mod told_systemd;
 pub mod watch_hub;
 
@@ -27,8 +28,8 @@ use muster_systemd::Systemd;
 use tokio::sync::watch;
 
 pub use config::{
-    AuditSettings, BackupSettings, GRPC_PORT, Limits, LogSettings, METRICS_PORT, PEERS_MAX,
-    RaftTimings, SchedulerConfig,
+    AuditSettings, BackupSettings, GRPC_PORT, GroupRole, Limits, LogSettings, METRICS_PORT,
+    OidcSettings, PEERS_MAX, RaftTimings, SchedulerConfig,
 };
 pub use error::Error;
 pub use listeners::Listeners;

@@ -15,13 +15,14 @@ use muster_exporter::{Exporter, MetricsServer, Ready};
 use muster_proto::v1::admin_service_server::AdminServiceServer;
 use muster_proto::v1::cluster_service_server::ClusterServiceServer;
 use muster_proto::v1::job_service_server::JobServiceServer;
+use muster_proto::v1::join_service_server::JoinServiceServer;
 use muster_proto::v1::peer_service_server::PeerServiceServer;
 use muster_proto::v1::watch_service_server::WatchServiceServer;
 use muster_proto::v1::worker_service_server::WorkerServiceServer;
 use muster_proto::{FILE_DESCRIPTOR_SET, MEMBERSHIP_HEADER};
 use muster_raft_store::{Config, Handle, Peer, Timings, raft_service};
 use muster_systemd::Systemd;
-use muster_tls::{Dialer, PeerRole, Tls};
+use muster_tls::{Authority, Dialer, PeerRole, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -44,10 +45,10 @@ use crate::leader::{
 use crate::listeners::Listeners;
 use crate::service::{
     Addresses, Admin, Cluster, Context, ContextParts, Forwarder, GateLayer, GrpcPeerLinks, Jobs,
-    Leaders, PeerPool, Peers, Watches, Workers,
+    Joining, Leaders, PeerPool, Peers, Provider, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
-use crate::{backups, bootstrap, health, join, metrics, told_systemd};
+use crate::{backups, bootstrap, health, join, metrics, spans, told_systemd};
 
 /// Longest wait for another replica to take over leadership at a stop.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -88,8 +89,13 @@ impl Replica {
         metrics::describe();
         muster_raft_store::describe_metrics();
         muster_tls::describe_metrics();
+        muster_tracing::describe_metrics();
         let config = Arc::new(settings.borrow().clone());
+        muster_tracing::belong_to(&config.cluster_id);
         let tls = Tls::load_as(&config.tls, Some(PeerRole::Replica))?;
+        // It is read for every certificate; that it cannot be is better known now.
+        drop(Authority::open(&config.tls)?);
+        let provider = Provider::open(&config.oidc)?;
         tls.iter().for_each(Tls::keep_current);
         let dialer = Dialer::new(tls.clone());
         let handle = Handle::<State>::open_dialing(raft_config(&config), dialer.clone()).await?;
@@ -121,6 +127,7 @@ impl Replica {
             forwarder: Forwarder::start(Arc::clone(&peers), Leaders::of(&handle)),
             peers,
             audit,
+            provider,
             stop: stop.clone(),
         });
         Ok(Self {
@@ -166,6 +173,7 @@ impl Replica {
         tasks.spawn(health::report(reporter, handle.leadership(), stop.clone()));
         tasks.spawn(pump(context.clone(), stop.clone()));
         tasks.spawn(backups::run(context.clone(), stop.clone()));
+        tasks.spawn(spans::follow(context.clone(), stop.clone()));
         tasks.spawn(leader_loop(&context, leader_inputs).run(stop.clone()));
         let founding = async {
             if config.join.is_empty() {
@@ -328,6 +336,7 @@ fn routes<H: Health>(context: &Context, health_service: HealthServer<H>) -> Resu
         .add_service(bounded!(AdminServiceServer, Admin(context.clone())))
         .add_service(bounded!(WatchServiceServer, Watches(context.clone())))
         .add_service(bounded!(WorkerServiceServer, Workers(context.clone())))
+        .add_service(bounded!(JoinServiceServer, Joining(context.clone())))
         .add_service(bounded!(PeerServiceServer, Peers(context.clone()))))
 }
 

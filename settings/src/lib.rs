@@ -13,6 +13,7 @@ mod position;
 mod print;
 mod problem;
 mod reload;
+mod tracing;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -25,6 +26,7 @@ pub use option::{Kind, SettingsOption, options};
 pub use print::{default_file, reference};
 pub use problem::{Problem, Problems};
 pub use reload::{Changes, changes};
+pub use tracing::TracingSettings;
 
 /// The version in which an option appeared that does not say otherwise.
 pub const FIRST_VERSION: &str = "0.1.0";

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::binary::muster_binary;
 use crate::cluster_folder::{end, sweep};
 use crate::command::{Run, muster};
-use crate::eventually::eventually;
+use crate::eventually::{PATIENCE, eventually};
 use crate::member::Member;
 use crate::processes::mentioning;
 use crate::tmpfs::Tmpfs;
@@ -67,6 +67,14 @@ impl Cluster {
     /// # Panics
     /// If it does not come up.
     pub async fn start(shape: Shape) -> Self {
+        Self::start_with(shape, &[]).await
+    }
+
+    /// As [`Cluster::start`], with these variables for all its processes.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    pub async fn start_with(shape: Shape, variables: &[(&str, &str)]) -> Self {
         let own = tempfile::Builder::new()
             .prefix("muster-test-")
             .tempdir()
@@ -74,6 +82,7 @@ impl Cluster {
         let ready_file = own.path().join("ready.json");
         let log = File::create(own.path().join("dev.log")).unwrap();
         let mut dev = Command::new(muster_binary())
+            .envs(variables.iter().copied())
             .args(["dev", "--replicas", &shape.replicas.to_string()])
             .args(["--workers", &shape.workers.to_string()])
             .args(["--gpus", &shape.gpus.to_string()])
@@ -120,9 +129,12 @@ impl Cluster {
     /// # Panics
     /// If none answers.
     pub async fn client(&self) -> Client {
-        Client::connect(ClientConfig::new(self.addresses.clone()))
-            .await
-            .unwrap()
+        // A test whose cluster was killed for its age must end by itself soon.
+        let config = ClientConfig {
+            reconnect_deadline: PATIENCE,
+            ..ClientConfig::new(self.addresses.clone())
+        };
+        Client::connect(config).await.unwrap()
     }
 
     /// A client that begins with one replica, and learns the others from it.

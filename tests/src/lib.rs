@@ -10,6 +10,7 @@
 mod binary;
 mod cluster;
 mod cluster_folder;
+mod collector;
 mod command;
 mod eventually;
 mod fake_worker;
@@ -24,6 +25,7 @@ mod watchdog;
 
 pub use binary::{muster_binary, trainer_binary};
 pub use cluster::{Cluster, Shape};
+pub use collector::{Collected, Collector};
 pub use command::{Run, muster};
 pub use eventually::{PATIENCE, eventually};
 pub use fake_worker::{FakeWorker, Greeting};

@@ -52,6 +52,12 @@ pub fn variable_of(pid: i32, name: &str) -> Option<String> {
         .find_map(|(found, value)| (found == name).then(|| value.to_owned()))
 }
 
+/// The command line of a process, for people; empty if it does not run.
+pub(crate) fn words_of(pid: i32) -> String {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&words).replace('\0', " ")
+}
+
 /// Live processes whose command line or environment names this path.
 #[must_use]
 pub fn processes_naming(path: &str) -> Vec<i32> {

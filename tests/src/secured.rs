@@ -1,4 +1,5 @@
-//! A cluster with certificates: replicas and a worker on loopback that speak with nobody who does not prove who it is.
+//! A cluster with certificates: replicas and a worker on loopback that speak with nobody who does not prove who it is. All
+//! replicas but the first have the authority's key.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -113,6 +114,7 @@ impl SecuredCluster {
             ca: Some(self.file("ca.pem")),
             certificate: name.map(|name| self.file(&format!("{name}.pem"))),
             key: name.map(|name| self.file(&format!("{name}.key"))),
+            ca_key: None,
         }
     }
 
@@ -197,9 +199,59 @@ impl SecuredCluster {
             "limits": limits,
             "data_dir": self.file(&format!("{name}-data")),
             "raft": {"heartbeat_ms": 100, "election_ms_min": 500, "election_ms_max": 1_000},
-            "tls": self.tls(Some(&name)),
+            "tls": TlsSettings {
+                ca_key: (replica > 1).then(|| self.file("ca.key")),
+                ..self.tls(Some(&name))
+            },
         });
         self.start_member("scheduler", &name, &settings);
+    }
+
+    /// Settings of a worker that joins by the token of a file, and their file.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    #[must_use]
+    pub fn joining_worker(&self, name: &str, token_file: &Path) -> PathBuf {
+        let settings = json!({
+            "name": name,
+            "address": "127.0.0.1",
+            "schedulers": self.addresses,
+            "data_dir": self.file(&format!("{name}-data")),
+            "gpus": {"simulated": {"count": 2, "model": "H100", "memory_mib": 81_920, "timeline": null}},
+            "health": {"host_root": "off", "kernel_log": "off"},
+            "join_token_file": token_file,
+        });
+        let config = self.file(&format!("{name}.json"));
+        fs::write(&config, settings.to_string()).unwrap();
+        config
+    }
+
+    /// Starts a worker with these settings; the number by which it is stopped.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_joining(&mut self, name: &str) -> usize {
+        self.spawn("worker", name);
+        self.members.len() - 1
+    }
+
+    /// Kills what was started, and waits until it is gone.
+    ///
+    /// # Panics
+    /// If it cannot be waited for.
+    pub fn stop(&mut self, member: usize) {
+        self.members[member].kill().unwrap();
+        self.members[member].wait().unwrap();
+    }
+
+    /// What a process wrote into its log.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.file(&format!("{name}.log"))).unwrap()
     }
 
     fn start_worker(&mut self) {
@@ -218,6 +270,11 @@ impl SecuredCluster {
     fn start_member(&mut self, role: &str, name: &str, settings: &Value) {
         let config = self.file(&format!("{name}.json"));
         fs::write(&config, settings.to_string()).unwrap();
+        self.spawn(role, name);
+    }
+
+    fn spawn(&mut self, role: &str, name: &str) {
+        let config = self.file(&format!("{name}.json"));
         let log = File::create(self.file(&format!("{name}.log"))).unwrap();
         let member = Command::new(muster_binary())
             .args([role, "--config"])

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::cluster_folder::sweep;
 use crate::note::note;
+use crate::processes::{in_folder, words_of};
 
 /// How long a test may hold a cluster, and how long a command of a test may run. The slowest test holds one for about a minute
 /// on two cores.
@@ -47,6 +48,9 @@ impl Watchdog {
                     "{test} is not over after {limit:?}: killing its cluster"
                 ));
                 show_logs(&folder);
+                for pid in in_folder(&folder) {
+                    note(&format!("runs: {pid} {}", words_of(pid)));
+                }
                 sweep(&folder);
                 if over(END_LIMIT) {
                     note(&format!(

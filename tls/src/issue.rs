@@ -23,6 +23,8 @@ pub const CA_KEY: &str = "ca.key";
 pub const CERTIFICATE_DAYS: u64 = 365;
 /// See [`CERTIFICATE_DAYS`].
 pub const CA_DAYS: u64 = 3_650;
+/// Longest that a certificate holds: a hundred years. Dates beyond the year 9999 cannot be written.
+pub const DAYS_MAX: u64 = 36_500;
 /// Clocks may differ by this much: a certificate counts from before it was made.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -52,6 +54,25 @@ pub enum IssueError {
     /// A name cannot stand in a certificate.
     #[error("`{0}` cannot stand in a certificate: names are letters, digits and `-._@`")]
     Name(String),
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A key is none of these authorities.
+    #[error("tls.ca_key: {} is the key of no authority in {}", key.display(), certificates.display())]
+    OtherKey {
+        /// File of the authorities.
+        certificates: PathBuf,
+        /// File of the key.
+        key: PathBuf,
+    },
+    /// What somebody sent for a certificate is not what it takes.
+    #[error("the certificate signing request cannot be used: {0}")]
+    Request(#[source] rcgen::Error),
     /// A file is damaged, or the library refuses.
     #[error("cannot make the certificate: {0}")]
     Certificate(#[from] rcgen::Error),
@@ -78,7 +99,7 @@ pub fn authority(folder: &Path, cluster_id: &str) -> Result<Issued, IssueError> 
         DnType::CommonName,
         format!("Muster authority of {cluster_id}"),
     );
-    holds_for(&mut params, CA_DAYS);
+    holds_for(&mut params, days_long(CA_DAYS));
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
     write(folder, ("ca", &certificate.pem()), &key)
@@ -97,6 +118,21 @@ pub fn certificate(
     days: u64,
 ) -> Result<Issued, IssueError> {
     let issuer = issuer(folder)?;
+    let mut params = parameters(role, names, days_long(days))?;
+    params
+        .distinguished_name
+        .push(DnType::CommonName, file_name);
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, &issuer)?;
+    write(folder, (file_name, &certificate.pem()), &key)
+}
+
+/// What stands in the certificate of somebody.
+pub(crate) fn parameters(
+    role: &PeerRole,
+    names: &[String],
+    life: Duration,
+) -> Result<CertificateParams, IssueError> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -107,19 +143,14 @@ pub fn certificate(
             .push(ExtendedKeyUsagePurpose::ServerAuth);
     }
     params
-        .distinguished_name
-        .push(DnType::CommonName, file_name);
-    params
         .subject_alt_names
         .push(SanType::URI(checked_uri(role)?));
     for name in names {
         params.subject_alt_names.push(alternative_name(name)?);
     }
     params.use_authority_key_identifier_extension = true;
-    holds_for(&mut params, days);
-    let key = KeyPair::generate()?;
-    let certificate = params.signed_by(&key, &issuer)?;
-    write(folder, (file_name, &certificate.pem()), &key)
+    holds_for(&mut params, life);
+    Ok(params)
 }
 
 fn checked_uri(role: &PeerRole) -> Result<rcgen::string::Ia5String, IssueError> {
@@ -143,10 +174,14 @@ fn alternative_name(name: &str) -> Result<SanType, IssueError> {
     clippy::disallowed_methods,
     reason = "the one place where the clock of whoever makes certificates is read"
 )]
-fn holds_for(params: &mut CertificateParams, days: u64) {
+fn holds_for(params: &mut CertificateParams, life: Duration) {
     let now = SystemTime::now();
     params.not_before = (now - CLOCKS_DIFFER).into();
-    params.not_after = (now + DAY.saturating_mul(u32::try_from(days).unwrap_or(u32::MAX))).into();
+    params.not_after = (now + life.min(days_long(DAYS_MAX))).into();
+}
+
+fn days_long(days: u64) -> Duration {
+    DAY.saturating_mul(u32::try_from(days).unwrap_or(u32::MAX))
 }
 
 fn issuer(folder: &Path) -> Result<Issuer<'static, KeyPair>, IssueError> {
@@ -177,6 +212,10 @@ fn write(folder: &Path, (name, pem): (&str, &str), key: &KeyPair) -> Result<Issu
     }
     create_private(&issued.key, key.serialize_pem().as_bytes())
         .map_err(|source| failed(&issued.key, source))?;
-    fs::write(&issued.certificate, pem).map_err(|source| failed(&issued.certificate, source))?;
+    fs::write(&issued.certificate, pem).map_err(|source| {
+        // Else the next try would find a key, and make nothing.
+        drop(fs::remove_file(&issued.key));
+        failed(&issued.certificate, source)
+    })?;
     Ok(issued)
 }

@@ -7,25 +7,38 @@
 //! | [`PeerRole`] | who a certificate speaks for |
 //! | [`Dialer`] | opens connections: plain ones, or to replicas that prove that they are some |
 //! | [`Token`] | how a user proves who it is without a certificate |
+//! | [`JoinToken`] | how a worker comes by a certificate |
+//! | [`jwt`] | tokens of a foreign identity provider |
+//! | [`Authority`] | signs certificates of workers in a running cluster |
 //! | [`incoming`] | accepts connections, and knows whose they are |
 //! | [`issue`] | makes an authority and certificates for a start |
 #![forbid(unsafe_code)]
 
 mod dialer;
 mod error;
+mod hex;
 mod incoming;
 pub mod issue;
+mod join_token;
+pub mod jwt;
+mod life;
 mod material;
 mod peer_role;
 mod private_file;
 mod settings;
+mod signing;
 mod token;
+mod trust;
 
 pub use dialer::Dialer;
 pub use error::TlsError;
+pub use hex::digest;
 pub use incoming::{SecuredConnection, SecuredPeer, incoming};
-pub use material::{FILES_LOOKED_AT_EVERY, Tls, describe_metrics};
+pub use join_token::{AuthoritiesHash, JoinToken};
+pub use life::Life;
+pub use material::{FILES_LOOKED_AT_EVERY, Tls, count_renewal, describe_metrics};
 pub use peer_role::{PeerRole, role_of};
 pub use private_file::create_private;
 pub use settings::{TlsSettings, is_loopback};
+pub use signing::{Authority, SigningRequest, signing_request};
 pub use token::Token;

@@ -17,7 +17,8 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::error::TlsError;
-use crate::peer_role::{PeerRole, expiry_seconds, role_of};
+use crate::life::Life;
+use crate::peer_role::{PeerRole, role_of};
 use crate::settings::TlsSettings;
 
 /// Pause between two looks at the files: what a renewal wrote is in use after it.
@@ -28,6 +29,7 @@ const PROTOCOL: &[u8] = b"h2";
 const MODE_OF_OTHERS: u32 = 0o007;
 
 const RELOADS: &str = "muster_tls_reloads_total";
+const RENEWALS: &str = "muster_tls_renewals_total";
 const EXPIRY: &str = "muster_tls_certificate_expires_seconds";
 
 /// Describes what TLS counts.
@@ -36,11 +38,21 @@ pub fn describe_metrics() {
         RELOADS,
         "Changed certificate files that were read again, by result (ok, failed)"
     );
+    describe_counter!(
+        RENEWALS,
+        "Certificates that this worker had renewed or tried to, by result (ok, failed)"
+    );
     describe_gauge!(
         EXPIRY,
         Unit::Seconds,
         "When this process's certificate expires, in seconds of Unix time"
     );
+}
+
+/// Counts a try to have this process's certificate renewed.
+pub fn count_renewal(is_done: bool) {
+    let result = if is_done { "ok" } else { "failed" };
+    counter!(RENEWALS, "result" => result).increment(1);
 }
 
 /// The certificates of one process, as its files had them last. Clones share them.
@@ -68,13 +80,28 @@ pub(crate) struct Material {
     pub(crate) server: Option<Arc<ServerConfig>>,
     /// Whom the certificate speaks for.
     role: Option<PeerRole>,
+    /// How long it holds.
+    life: Option<Life>,
 }
 
 /// What shows that a file has changed: a renewal writes anew, or puts another file in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stamp {
+pub(crate) struct Stamp {
     modified: Option<SystemTime>,
     bytes: u64,
+}
+
+impl Stamp {
+    /// Of a file now; one that is not there has a stamp too.
+    pub(crate) fn of(path: &Path) -> Self {
+        let metadata = fs::metadata(path).ok();
+        Self {
+            modified: metadata
+                .as_ref()
+                .and_then(|metadata| metadata.modified().ok()),
+            bytes: metadata.map_or(0, |metadata| metadata.len()),
+        }
+    }
 }
 
 impl Tls {
@@ -111,6 +138,30 @@ impl Tls {
     #[must_use]
     pub fn role(&self) -> Option<PeerRole> {
         self.current().role.clone()
+    }
+
+    /// How long this process's certificate holds; none without one.
+    #[must_use]
+    pub fn life(&self) -> Option<Life> {
+        self.current().life
+    }
+
+    /// What only opens connections, and reads no files.
+    pub(crate) fn client_alone(client: ClientConfig) -> Self {
+        let material = Material {
+            stamps: Vec::new(),
+            client: Arc::new(speaking(client)),
+            server: None,
+            role: None,
+            life: None,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                settings: TlsSettings::default(),
+                needed: None,
+                current: RwLock::new(Arc::new(material)),
+            }),
+        }
     }
 
     pub(crate) fn current(&self) -> Arc<Material> {
@@ -188,6 +239,7 @@ impl Material {
                 client: Arc::new(speaking(client)),
                 server: None,
                 role: None,
+                life: None,
             });
         };
         let role = chain.first().and_then(role_of);
@@ -200,9 +252,12 @@ impl Material {
                 needed: needed.to_string(),
             });
         }
-        if let Some(expiry) = chain.first().and_then(expiry_seconds) {
+        let life = chain.first().and_then(Life::of);
+        if let Some(life) = life {
             // Seconds of Unix time are exact in a float for a long time.
-            gauge!(EXPIRY).set(f64::from(u32::try_from(expiry).unwrap_or(u32::MAX)));
+            gauge!(EXPIRY).set(f64::from(
+                u32::try_from(life.expires_at()).unwrap_or(u32::MAX),
+            ));
         }
         let unusable = |problem: String| TlsError::Unusable {
             path: path.clone(),
@@ -216,15 +271,16 @@ impl Material {
             client: Arc::new(speaking(client)),
             server: Some(Arc::new(server)),
             role,
+            life,
         })
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn client_config(
+pub(crate) fn client_config(
     roots: &Arc<RootCertStore>,
 ) -> rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert> {
     ClientConfig::builder_with_provider(provider())
@@ -330,15 +386,7 @@ fn warn_if_public(key: &Path) {
 
 fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
     let files = [&settings.ca, &settings.certificate, &settings.key];
-    let stamp = |path: &PathBuf| match fs::metadata(path) {
-        Ok(metadata) => Stamp {
-            modified: metadata.modified().ok(),
-            bytes: metadata.len(),
-        },
-        Err(_) => Stamp {
-            modified: None,
-            bytes: 0,
-        },
-    };
-    files.into_iter().flatten().map(stamp).collect()
+    { files.into_iter().flatten() }
+        .map(|path| Stamp::of(path))
+        .collect()
 }

@@ -89,12 +89,6 @@ pub fn role_of(certificate: &CertificateDer<'_>) -> Option<PeerRole> {
     roles.next().is_none().then_some(role)
 }
 
-/// When a certificate expires, in seconds of Unix time; none if it cannot be read.
-pub(crate) fn expiry_seconds(certificate: &CertificateDer<'_>) -> Option<i64> {
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    Some(parsed.validity().not_after.timestamp())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

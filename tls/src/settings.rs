@@ -16,6 +16,10 @@ pub struct TlsSettings {
     pub certificate: Option<PathBuf>,
     /// The private key of the certificate (PEM).
     pub key: Option<PathBuf>,
+    /// Of a replica: the authority's private key (PEM). With it the replica signs certificates of workers that join by a token, and
+    /// renews them; whoever has the file can be everybody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_key: Option<PathBuf>,
 }
 
 impl TlsSettings {
@@ -29,7 +33,8 @@ impl TlsSettings {
     #[must_use]
     pub fn broken_rule(&self) -> Option<(&'static str, &'static str)> {
         if !self.is_on() {
-            return None;
+            let alone = "signs certificates of workers, which takes the other options of `tls`";
+            return self.ca_key.is_some().then_some(("tls.ca_key", alone));
         }
         let given = [
             ("tls.ca", self.ca.is_some()),
@@ -105,5 +110,10 @@ mod tests {
         );
         settings.key = Some("replica.key".into());
         assert_eq!(settings.broken_rule(), None);
+        let alone = TlsSettings {
+            ca_key: Some("ca.key".into()),
+            ..TlsSettings::default()
+        };
+        assert!({ alone.broken_rule() }.is_some_and(|(key, _)| key == "tls.ca_key"));
     }
 }

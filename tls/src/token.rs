@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use rand::RngCore as _;
 use sha2::{Digest as _, Sha256};
+
+use crate::hex::random_hex;
 
 /// How every token begins: secrets that end up where they should not are found by it.
 const PREFIX: &str = "muster";
@@ -25,14 +26,8 @@ impl Token {
 
     /// A new one of a user.
     #[must_use]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a secret must not come again: this is the operating system's randomness"
-    )]
     pub fn random(name: &str) -> Self {
-        let mut secret = [0; SECRET_BYTES];
-        rand::rng().fill_bytes(&mut secret);
-        let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        let secret = random_hex(SECRET_BYTES);
         Self(format!("{PREFIX}{SEPARATOR}{name}{SEPARATOR}{secret}"))
     }
 

@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use muster_core::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
-use muster_settings::{BrokenRule, LoggingSettings, Settings};
+use muster_settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
 use muster_tls::{TlsSettings, is_loopback};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::container_engine::ContainerEngineConfig;
 use crate::health::HealthConfig;
+use crate::joining;
 use crate::limits::{CHECKPOINT_SCAN_INTERVAL, GPU_MEMORY_WAIT_MS_MAX};
 use crate::logs::{LogRetention, LogShipping};
 use crate::topology::TopologyConfig;
@@ -33,6 +34,9 @@ pub struct WorkerConfig {
     pub schedulers: Vec<String>,
     /// Certificates of this worker, which speak for its host by name. Without them it speaks with replicas that have none.
     pub tls: TlsSettings,
+    /// File with a join token, by which this worker comes by a certificate if it has none in its `data_dir`; there it keeps it, and
+    /// has it renewed. The token may also be in the variable MUSTER_JOIN_TOKEN. `tls.ca` may be set beside it, without the others.
+    pub join_token_file: Option<PathBuf>,
     /// Whether this worker may obey a replica on another machine without `tls`: whoever answers there may run everything here.
     pub insecure: bool,
     /// Holds identity, journal, running tasks and logs. On a local disk.
@@ -90,6 +94,8 @@ pub struct WorkerConfig {
     pub metrics_listen: Option<SocketAddr>,
     /// What is logged, and how.
     pub logging: LoggingSettings,
+    /// Where spans go that tell what became of a job between its submission and its start.
+    pub tracing: TracingSettings,
 }
 
 impl Default for WorkerConfig {
@@ -99,6 +105,7 @@ impl Default for WorkerConfig {
             address: None,
             schedulers: vec!["127.0.0.1:7400".to_owned()],
             tls: TlsSettings::default(),
+            join_token_file: None,
             insecure: false,
             data_dir: PathBuf::from("muster-worker"),
             checkpoint_root: None,
@@ -124,6 +131,7 @@ impl Default for WorkerConfig {
                 .unwrap_or(u64::MAX),
             metrics_listen: None,
             logging: LoggingSettings::default(),
+            tracing: TracingSettings::default(),
         }
     }
 }
@@ -251,6 +259,18 @@ impl WorkerConfig {
             let key = key.to_owned();
             Err(BrokenRule { key, rule })
         };
+        if self.tls.ca_key.is_some() {
+            let rule =
+                "must not be on a worker, which signs nothing: whoever has it can be everybody";
+            return broken("tls.ca_key", rule.to_owned());
+        }
+        if joining::joins(self) {
+            return Ok(());
+        }
+        if self.join_token_file.is_some() {
+            let rule = "must not be set where `tls.certificate` and `tls.key` are: there is nothing to join for";
+            return broken("join_token_file", rule.to_owned());
+        }
         if let Some((key, rule)) = self.tls.broken_rule() {
             return broken(key, rule.to_owned());
         }
@@ -260,8 +280,8 @@ impl WorkerConfig {
                 "schedulers",
                 format!(
                     "{address} is not loopback, and without TLS whoever answers there may run everything here: set `tls.ca`, \
-                     `tls.certificate` and `tls.key` (`muster cert` makes them, docs/security.md), or allow it by `--insecure` \
-                     (`insecure = true`)"
+                     `tls.certificate` and `tls.key` (`muster cert` makes them, docs/security.md), or `join_token_file` \
+                     (`muster worker token create`), or allow it by `--insecure` (`insecure = true`)"
                 ),
             ),
             _ => Ok(()),
@@ -321,6 +341,7 @@ impl WorkerConfig {
             return Err(broken);
         }
         self.logging.filter()?;
+        self.tracing.validate()?;
         match &self.gpus {
             GpuConfig::Simulated { count, .. }
                 if usize::try_from(*count).is_ok_and(|count| count > GPUS_PER_HOST_MAX) =>
@@ -365,6 +386,19 @@ mod tests {
             ..WorkerConfig::default()
         };
         assert!({ bad.validate() }.is_err_and(|error| error.key == "health.sample_ms"));
+        let far = WorkerConfig {
+            schedulers: vec!["node1:7400".to_owned()],
+            ..WorkerConfig::default()
+        };
+        assert!({ far.validate() }.is_err_and(|error| error.key == "schedulers"));
+        let joins = WorkerConfig {
+            join_token_file: Some("token".into()),
+            ..far
+        };
+        assert_eq!(joins.validate(), Ok(()));
+        let mut both = joins;
+        both.tls.certificate = Some("worker.pem".into());
+        assert!({ both.validate() }.is_err_and(|error| error.key == "join_token_file"));
         let bad = WorkerConfig {
             registry_auth_file: Some("auth.json".into()),
             ..WorkerConfig::default()

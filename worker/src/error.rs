@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use crate::gpu::{GpuError, TimelineError};
 use crate::identity::DataDirectoryError;
+use crate::joining::JoinError;
 use crate::journal::JournalError;
 
 /// Why a worker did not start or had to stop. Its tasks go on until their leases end.
@@ -19,6 +20,9 @@ pub enum Error {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The worker has no certificate, and is given none.
+    #[error(transparent)]
+    Join(#[from] JoinError),
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDirectory(#[from] DataDirectoryError),

@@ -28,6 +28,7 @@ mod gpu_occupancy;
 mod health;
 pub mod identity;
 mod inbox;
+mod joining;
 pub mod journal;
 pub mod limits;
 pub mod logs;
@@ -37,6 +38,7 @@ mod replicas;
 mod run;
 mod runner;
 mod session;
+mod start_spans;
 mod starting;
 mod task_place;
 #[cfg(test)]
@@ -47,6 +49,7 @@ pub use config::{CgroupUse, GpuConfig, SharedMemoryUse, TaskLogSettings, WorkerC
 pub use container_engine::ContainerEngineConfig;
 pub use error::Error;
 pub use health::{CheckDialect, Expected, HealthConfig, SiteCheck};
+pub use joining::JoinError;
 pub use logs::{LogRetention, LogShipping};
 pub use muster_supervisor as supervisor;
 pub use muster_supervisor::{InvalidRunId, RunId, clock, process};

@@ -144,6 +144,12 @@ pub const HEALTH_EXPECTED_MEMORY_MIB_MAX: u64 = 1 << 30;
 pub const HEALTH_EXPECTED_GBIT_PER_S_MAX: u64 = 10_000;
 /// How long a shared file system may take to answer (gpud's limit).
 pub const HEALTH_MOUNT_ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Between two looks at the board's own log: listing it keeps a slow controller busy.
+pub const BOARD_LOG_PERIOD: Duration = Duration::from_mins(5);
+/// How long a program may take to list the board's own log.
+pub const BOARD_LOG_ANSWER_MAX: Duration = Duration::from_secs(60);
+/// Between two tries to start a driver that did not: three of them are half a minute.
+pub const DRIVER_START_PAUSE: Duration = Duration::from_secs(10);
 /// How long systemd may take to tell of services.
 pub const HEALTH_SERVICES_ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether something is over because nothing of it was seen, and whether a driver still answers.

@@ -37,6 +37,7 @@ const REMOVED: &str = "muster_worker_log_attempts_removed_total";
 const FINDINGS: &str = "muster_worker_health_findings_total";
 const CHECKS: &str = "muster_worker_health_checks_total";
 const WORKS: &str = "muster_worker_health_works_total";
+const RULES: &str = "muster_worker_health_rules_taken_total";
 const SWEEP: &str = "muster_worker_health_sweep_seconds";
 const XIDS: &str = "muster_worker_xid_events_total";
 const SXIDS: &str = "muster_worker_sxid_events_total";
@@ -111,6 +112,10 @@ pub(crate) fn describe() {
         "what was found about this host's health, by rule and severity"
     );
     describe_counter!(CHECKS, "runs of the site's own checks, by check and result");
+    describe_counter!(
+        RULES,
+        "rule files that were taken over, by where they were found"
+    );
     describe_counter!(WORKS, "repairs and checks that were ordered, by outcome");
     describe_histogram!(SWEEP, "time to read all GPUs, or the host, once");
     describe_counter!(XIDS, "XIDs of this host's GPUs as they came, by code");
@@ -216,6 +221,11 @@ pub(crate) fn health_check(check: &str, severity: Option<Severity>) {
 pub(crate) fn health_work(action: &'static str, passed: bool) {
     let outcome = if passed { "passed" } else { "failed" };
     counter!(WORKS, "action" => action, "outcome" => outcome).increment(1);
+}
+
+/// Rules were taken from a replica, the disk, or this build.
+pub(crate) fn health_rules(from: &'static str) {
+    counter!(RULES, "from" => from).increment(1);
 }
 
 pub(crate) fn health_sweep(of: &'static str, took: Duration) {

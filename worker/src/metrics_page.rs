@@ -23,6 +23,7 @@ pub(crate) async fn serve(
     let listener = listener.map_err(|error| failed(error.to_string()))?;
     let exporter = muster_exporter::install().map_err(failed)?;
     metrics::describe();
+    muster_tracing::describe_metrics();
     let render = Arc::new(move || exporter.render());
     let page = MetricsServer {
         listener,

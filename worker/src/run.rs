@@ -13,7 +13,7 @@ use muster_core::agent::{Agent, Found, Input, JournalRecord};
 use muster_core::command::HostRegistration;
 use muster_core::ids::GpuUuid;
 use muster_systemd::Systemd;
-use muster_tls::{Dialer, PeerRole, Tls};
+use muster_tls::Dialer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +27,7 @@ use crate::gpu_occupancy::GpuOccupancy;
 use crate::health;
 use crate::identity::{DataDirectory, Machine};
 use crate::inbox::{Outbox, inbox};
+use crate::joining;
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
 use crate::metrics_page;
@@ -75,8 +76,22 @@ pub async fn run_reloading(
     let stop = CancellationToken::new();
     metrics_page::serve(config.metrics_listen, &stop).await?;
     let ground = Ground::prepare(&config, &data, machine).await?;
-    let outcome = match Loops::assemble((config, settings), (&data, ground), &stop).await {
-        Ok(loops) => loops.run(shutdown).await,
+    let replicas = KnownReplicas::open(config.schedulers.clone(), data.replicas());
+    let mut shutdown = Box::pin(shutdown);
+    let outcome = tokio::select! {
+        // It may be a while until a worker that joins is let in.
+        () = &mut shutdown => Ok(None),
+        dialer = joining::dialer(&config, (data.path(), &replicas), &ground.host.name) => dialer.map(Some),
+    };
+    let outcome = match outcome {
+        Ok(Some(dialer)) => {
+            let given = (config, settings, (replicas, dialer));
+            match Loops::assemble(given, (&data, ground), &stop).await {
+                Ok(loops) => loops.run(shutdown).await,
+                Err(error) => Err(error),
+            }
+        }
+        Ok(None) => Ok(()),
         Err(error) => Err(error),
     };
     stop.cancel();
@@ -97,7 +112,11 @@ struct Loops {
 
 impl Loops {
     async fn assemble(
-        (config, settings): (WorkerConfig, watch::Receiver<WorkerConfig>),
+        (config, settings, reach): (
+            WorkerConfig,
+            watch::Receiver<WorkerConfig>,
+            (KnownReplicas, Dialer),
+        ),
         (data, ground): (&DataDirectory, Ground),
         stop: &CancellationToken,
     ) -> Result<Self, Error> {
@@ -110,21 +129,16 @@ impl Loops {
         let runner = Runner::new(limits, hand_over, clock, outbox.clone());
         let (journal, records) = Journal::open(&data.journal())?;
         let (agent, actions, late) = recover(&runner, data, records).await?;
-        let watched = gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone());
-        let dialer = dialer(&config, &host.name)?;
-        let replicas = KnownReplicas::open(config.schedulers.clone(), data.replicas());
-        let reach = (replicas.clone(), dialer.clone());
-        let place = place(data, &host, (clock, reach), &config);
+        let watched = health::Gpus {
+            unopened: ground.unopened,
+            ..gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone())
+        };
+        let dialer = reach.1.clone();
+        let place = place(data, &host, (clock, reach.clone()), &config);
         let desk = health::start(&config.health, place, watched, outbox.clone(), stop);
         let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
         let (newest, accepted) = watch::channel(agent.leader());
-        let keeper = SessionKeeper::new(
-            (host, engines),
-            (replicas, dialer.clone()),
-            outbox,
-            accepted,
-            stop.clone(),
-        );
+        let keeper = SessionKeeper::new((host, engines), reach, outbox, accepted, stop.clone());
         let driver = Driver {
             agent,
             clock,
@@ -197,13 +211,6 @@ async fn watch_engine(
     engines
 }
 
-/// How this host reaches replicas: with the certificate that speaks for it, if the settings name one.
-fn dialer(config: &WorkerConfig, host: &str) -> Result<Dialer, Error> {
-    let tls = Tls::load_as(&config.tls, Some(PeerRole::Worker(host.to_owned())))?;
-    tls.iter().for_each(Tls::keep_current);
-    Ok(Dialer::new(tls))
-}
-
 /// What the watch over health must know of the host.
 fn place(
     data: &DataDirectory,
@@ -237,6 +244,7 @@ fn gpus_to_watch(
         injector: monitor.injector(),
         is_simulated: monitor.is_simulated(),
         uses,
+        unopened: None,
     }
 }
 

@@ -1,8 +1,11 @@
-//! What the heartbeats of 10,000 workers cost the leader.
+//! What the heartbeats of 10,000 workers cost the leader, and what it costs to have its metrics read.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::ensure;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 use crate::cpu;
@@ -19,6 +22,8 @@ const CONNECTIONS: usize = 16;
 /// Wanted share of one core, in per cent.
 const WANTED_PERCENT: f64 = 25.0;
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two scrapes; Prometheus scrapes every 15 s where nothing else is said.
+const SCRAPE_PAUSE: Duration = Duration::from_secs(1);
 const PERCENT: f64 = 100.0;
 
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
@@ -43,11 +48,9 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut shares = vec![Samples::default(); REPLICAS];
     let beats = fleet.beats();
     for _ in 0..bench.pick(3, 1) {
-        let before = usage(&testbed)?;
-        sleep(window).await;
-        for ((samples, before), after) in shares.iter_mut().zip(before).zip(usage(&testbed)?) {
-            let used = (after - before).as_secs_f64();
-            samples.push(PERCENT * used / window.as_secs_f64());
+        let used = used_while(&testbed, sleep(window)).await?;
+        for (samples, used) in shares.iter_mut().zip(used) {
+            samples.push(PERCENT * used.as_secs_f64() / window.as_secs_f64());
         }
     }
     let (sent, acknowledged) = (fleet.beats().0 - beats.0, fleet.beats().1 - beats.1);
@@ -71,11 +74,84 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         values: Values::runs(&shares[index]),
         goal,
     });
+    let scrapes = scrapes(bench, &testbed, leader, hosts).await?;
     drop(fleet);
     testbed.stop()?;
-    Ok(rows.to_vec())
+    Ok(rows.into_iter().chain(scrapes).collect())
 }
 
-fn usage(testbed: &Testbed) -> anyhow::Result<Vec<Duration>> {
-    testbed.pids().into_iter().map(cpu::used_by).collect()
+/// Processor time that each replica uses while something goes on.
+async fn used_while(
+    testbed: &Testbed,
+    something: impl Future<Output = ()>,
+) -> anyhow::Result<Vec<Duration>> {
+    let usage = || testbed.pids().into_iter().map(cpu::used_by);
+    let before: Vec<Duration> = usage().collect::<anyhow::Result<_>>()?;
+    something.await;
+    let after: Vec<Duration> = usage().collect::<anyhow::Result<_>>()?;
+    let pairs = after.into_iter().zip(before);
+    Ok(pairs.map(|(after, before)| after - before).collect())
+}
+
+/// The leader's metrics, read once a second, as no Prometheus does it: what a scrape takes, and what all of them cost.
+async fn scrapes(
+    bench: &Bench,
+    testbed: &Testbed,
+    leader: usize,
+    hosts: u32,
+) -> anyhow::Result<[Row; 2]> {
+    let count = bench.pick(30, 5);
+    let address = testbed.metrics(leader);
+    let (mut took, mut bytes) = (Samples::default(), 0);
+    let mut failed = None;
+    let reading = async {
+        for _ in 0..count {
+            let began = Instant::now();
+            match page(address).await {
+                Ok(text) => bytes = text.len(),
+                Err(error) => failed = Some(error),
+            }
+            took.push_ms(began.elapsed());
+            sleep(SCRAPE_PAUSE).await;
+        }
+    };
+    let began = Instant::now();
+    let used = used_while(testbed, reading).await?[leader];
+    let share = PERCENT * used.as_secs_f64() / began.elapsed().as_secs_f64();
+    if let Some(error) = failed {
+        return Err(error.context("reading the leader's metrics"));
+    }
+    let conditions = format!(
+        "{hosts} simulated workers, all up; {count} scrapes, one a second, of {:.0} KiB each",
+        bytes as f64 / 1_024.0
+    );
+    let mut busy = Samples::default();
+    busy.push(share);
+    Ok([
+        Row {
+            what: "a scrape of the leader's metrics".to_owned(),
+            conditions: conditions.clone(),
+            unit: "ms",
+            values: Values::percentiles(&took),
+            goal: None,
+        },
+        Row {
+            what: "heartbeats and a scrape a second: processor time of a leader".to_owned(),
+            conditions,
+            unit: "% of a core",
+            values: Values::runs(&busy),
+            goal: None,
+        },
+    ])
+}
+
+/// What the metrics' listener answers.
+async fn page(address: SocketAddr) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    ensure!(answer.contains(" 200 "), "{:.80}", answer);
+    Ok(answer)
 }

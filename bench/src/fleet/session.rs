@@ -162,7 +162,8 @@ impl Session {
                 | FromLeader::LogRequest(_)
                 | FromLeader::LogCancel(_)
                 | FromLeader::Exec(_)
-                | FromLeader::InjectFault(_),
+                | FromLeader::InjectFault(_)
+                | FromLeader::Debug(_),
             )
             | None => {}
         }

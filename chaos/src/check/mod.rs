@@ -3,6 +3,7 @@
 mod acknowledged;
 mod agreement;
 mod assembly;
+mod closed;
 mod exclusivity;
 mod lives;
 mod obedience;
@@ -13,6 +14,7 @@ mod watching;
 pub use acknowledged::{Acknowledged, LostWrite};
 pub use agreement::{Agreement, Disagreement};
 pub use assembly::{Assembly, EarlyStart};
+pub use closed::{Closed, Misplaced};
 pub use exclusivity::{Exclusivity, Gang, Overlap, Owner};
 pub use lives::{LivedAtOnce, Lives, LivesError, Repeated};
 pub use obedience::{Obedience, StaleOrder};

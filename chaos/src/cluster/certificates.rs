@@ -52,6 +52,7 @@ impl Certificates {
             ca: file(CA_CERTIFICATE.to_owned()),
             certificate: file(format!("{name}.pem")),
             key: file(format!("{name}.key")),
+            ca_key: None,
         }
     }
 

@@ -178,8 +178,8 @@ impl SimClient {
         self.insist(command).await;
     }
 
-    /// Adds a user, removes one, or gives one another token, now and then; the cluster refuses it if there is no such user, or
-    /// one already.
+    /// Adds a user, removes one, or gives one another token, or lets a worker in by a token, now and then; the cluster refuses
+    /// it if there is no such user or token, or one already.
     async fn change_users(&mut self, number: u32) {
         let mut random = draws(self.seed, Domain::Access, self.number, number);
         if random.random_range(0..3) == 0 {

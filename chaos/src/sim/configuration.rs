@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::access::{Role, TokenHash, User};
+use muster_core::access::{JoinGrant, Role, TokenHash, User};
 use muster_core::command::{AccessCommand, Block, BlockTarget, Command, HealthCommand, Planned};
 use muster_core::health::rules::RuleSet;
 use muster_core::ids::RequestId;
@@ -34,6 +34,10 @@ const EAGER_MOVES: Defragment = Defragment {
 const MAINTENANCE_MS: std::ops::Range<u64> = 2_000..20_000;
 /// Those who have roles, with different first letters.
 const USERS: [&str; 3] = ["ada", "bob", "eve"];
+/// Join tokens, and the hosts that show them beside the world's own.
+const JOIN_TOKENS: [&str; 2] = ["t1", "t2"];
+/// See [`JOIN_TOKENS`].
+const NEWCOMERS: [&str; 3] = ["new-1", "new-2", "other"];
 /// The queue around some of them.
 const PARENT: &str = "research";
 /// Longest wait of what failed, and longest probation: a world has about a minute of faults.
@@ -78,8 +82,11 @@ pub(super) fn draw_health_rules(random: &mut ChaCha8Rng, request: RequestId) -> 
     })
 }
 
-/// A user who comes, goes, or gets another token; names are few, so that they meet.
+/// A user who comes, goes, or gets another token, or a worker that comes by a token; names are few, so that they meet.
 pub(super) fn draw_access(random: &mut ChaCha8Rng, request: RequestId) -> Command {
+    if random.random_range(0..3) == 0 {
+        return draw_joining(random, request);
+    }
     let author = "admin".to_owned();
     let name = USERS[random.random_range(0..USERS.len())].to_owned();
     let mut hash: [u8; 32] = random.random();
@@ -103,6 +110,37 @@ pub(super) fn draw_access(random: &mut ChaCha8Rng, request: RequestId) -> Comman
             author,
             name,
             user: draw_user(random, token),
+        },
+    })
+}
+
+/// A join token that is made or revoked, or shown by a newcomer: often a wrong one, or too late.
+fn draw_joining(random: &mut ChaCha8Rng, request: RequestId) -> Command {
+    let author = "admin".to_owned();
+    let id = JOIN_TOKENS[random.random_range(0..JOIN_TOKENS.len())].to_owned();
+    let hash = TokenHash([random.random_range(0..2); 32]);
+    Command::Access(match random.random_range(0..5) {
+        0 => AccessCommand::RevokeJoinToken {
+            request,
+            author,
+            id,
+        },
+        1 | 2 => AccessCommand::AddJoinToken {
+            request,
+            author,
+            id,
+            grant: JoinGrant {
+                hash,
+                ttl_ms: random.random_range(1_000..30_000),
+                uses_max: random.random_range(1..4),
+                host_pattern: (random.random_range(0..2) == 0).then(|| "new-*".to_owned()),
+            },
+        },
+        _ => AccessCommand::UseJoinToken {
+            request,
+            id,
+            token: hash,
+            host: NEWCOMERS[random.random_range(0..NEWCOMERS.len())].to_owned(),
         },
     })
 }

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use muster_core::command::{HostHealth, ReplicaStanding, StopCause, StopReason};
-use muster_core::event::EventKind;
+use muster_core::event::{EventKind, HealthNote};
 use muster_core::health::component::Phase;
+use muster_core::health::{Component, ComponentKind};
 use muster_core::ids::AttemptEpoch;
 use muster_core::state::{RestartReason, State};
 
@@ -68,6 +69,22 @@ pub enum Situation {
     Hung,
     /// A GPU or a host was taken out of placement by a rule.
     BlockedByRule,
+    /// A host was taken out of placement for what it read of itself.
+    HostOut,
+    /// A host was taken out of placement for an adapter of it.
+    AdapterOut,
+    /// A rule kept something off a host that works otherwise, for what it or an adapter of it read.
+    KeptOff,
+    /// A task was placed while something else was out of placement.
+    PlacedBeside,
+    /// A host that was out of placement by a rule takes work again.
+    HostReadmitted,
+    /// A host booted because it was ordered to.
+    Rebooted,
+    /// A new agent told what the one before it had found and nobody had heard.
+    FindingRetold,
+    /// A rail, or an admin's word, kept a rule from what it wanted.
+    Railed,
     /// A host's maintenance began, as it was planned.
     Maintained,
     /// A repair was carried out.
@@ -98,7 +115,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 49] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -127,6 +144,14 @@ impl Situation {
         Self::GraceRanOut,
         Self::Hung,
         Self::BlockedByRule,
+        Self::HostOut,
+        Self::AdapterOut,
+        Self::KeptOff,
+        Self::PlacedBeside,
+        Self::HostReadmitted,
+        Self::Rebooted,
+        Self::FindingRetold,
+        Self::Railed,
         Self::Maintained,
         Self::Repaired,
         Self::CheckPassed,
@@ -172,6 +197,14 @@ impl Situation {
             Self::GraceRanOut => "tasks killed at the end of a grace",
             Self::Hung => "tasks that could not be killed",
             Self::BlockedByRule => "blocked by a rule",
+            Self::HostOut => "hosts out of placement for a finding of their own",
+            Self::AdapterOut => "hosts out of placement for an adapter",
+            Self::KeptOff => "hosts that rules kept something off",
+            Self::PlacedBeside => "tasks placed while something else was out of placement",
+            Self::HostReadmitted => "hosts taken back by a check",
+            Self::Rebooted => "hosts booted by order",
+            Self::FindingRetold => "findings told again by a new agent",
+            Self::Railed => "rules that a rail or an admin's word stopped",
             Self::Maintained => "planned blocks begun",
             Self::Repaired => "repairs carried out",
             Self::CheckPassed => "active checks passed",
@@ -233,8 +266,11 @@ impl Coverage {
     pub fn read_events(&mut self, state: &State) {
         for (_, events) in state.events.iter() {
             for event in events.iter() {
-                if let Some(situation) = situation_of(state, &event.kind) {
-                    self.reached(situation);
+                for situation in [
+                    situation_of(state, &event.kind),
+                    of_hosts(state, &event.kind),
+                ] {
+                    situation.into_iter().for_each(|it| self.reached(it));
                 }
             }
         }
@@ -274,6 +310,38 @@ impl Preemptions {
             }
             _ => {}
         }
+    }
+}
+
+/// What befell a host for what it, or an adapter of it, read.
+fn of_hosts(state: &State, kind: &EventKind) -> Option<Situation> {
+    match kind {
+        EventKind::HealthChanged {
+            component: Component::Host(_),
+            to: Phase::Blocked | Phase::Draining | Phase::Rma,
+            rule,
+            ..
+        } => match state.health_rules.set.rule(rule)?.component {
+            ComponentKind::Host => Some(Situation::HostOut),
+            ComponentKind::Nic => Some(Situation::AdapterOut),
+            _ => None,
+        },
+        EventKind::HealthChanged {
+            component: Component::Host(_),
+            from: Phase::Checking,
+            to: Phase::Probation,
+            ..
+        } => Some(Situation::HostReadmitted),
+        EventKind::HealthNoted {
+            note: HealthNote::Hold,
+            detail,
+            ..
+        } => detail.starts_with("rule ").then_some(Situation::KeptOff),
+        EventKind::HealthNoted {
+            note: HealthNote::Refused,
+            ..
+        } => Some(Situation::Railed),
+        _ => None,
     }
 }
 

@@ -44,6 +44,8 @@ pub enum Domain {
     Watcher,
     /// Who may do what; a life for each job of the user who says it.
     Access,
+    /// A boot that was ordered.
+    Reboot,
 }
 
 /// The draws of one life of one thing. Ids have 32 bits and lives 24; more begin anew.

@@ -5,6 +5,8 @@
 
 mod beats;
 mod driver;
+mod power;
+mod senses;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +19,8 @@ use muster_core::time::MonotonicMs;
 use muster_core::timings::Timings;
 use muster_core::topology::{LearntGpu, LearntTree, NamedCell};
 
-use driver::AgentDriver;
+use power::Power;
+use senses::{Notes, Sensors};
 
 use super::clock::SimClock;
 use super::coverage::Situation;
@@ -26,7 +29,7 @@ use super::gateway::Gateway;
 use super::judges::Judges;
 use super::mutant::Mutant;
 use super::network::SimNetwork;
-use super::runtime::{NodeId, freeze, kill, spawn_on, thaw};
+use super::runtime::NodeId;
 use super::supervisors::Supervisors;
 
 /// Model of the simulated GPUs.
@@ -91,6 +94,8 @@ pub struct SimHost {
     judges: Judges,
     disk: Arc<Mutex<HostDisk>>,
     gpus: Arc<Mutex<BTreeMap<GpuUuid, GpuHealth>>>,
+    sensors: Arc<Mutex<Sensors>>,
+    power: Arc<Mutex<Power>>,
     /// The memory of the agent process that runs (or ran last), and its stream: shared so that a report
     /// can tell them.
     agent: Arc<Mutex<Agent>>,
@@ -116,6 +121,7 @@ struct HostDisk {
     journal: Vec<JournalRecord>,
     incarnation: u64,
     boots: u64,
+    notes: Notes,
 }
 
 impl SimHost {
@@ -144,6 +150,8 @@ impl SimHost {
             judges,
             disk: Arc::default(),
             gpus: Arc::new(Mutex::new(gpus)),
+            sensors: Arc::default(),
+            power: Arc::default(),
             agent: Arc::default(),
             link: Arc::default(),
             repeats_order: Arc::default(),
@@ -209,54 +217,8 @@ impl SimHost {
         lock(&self.gpus).keys().copied().collect()
     }
 
-    /// Switches it on.
-    pub fn boot(&self) {
-        let life = count(&mut lock(&self.disk).boots);
-        let seed = self.seed(Domain::Boot, life);
-        spawn_on(self.host_node(), seed, self.supervisors.clone().run());
-        self.start_agent();
-    }
-
-    /// Starts its agent.
-    pub fn start_agent(&self) {
-        let life = count(&mut lock(&self.disk).incarnation);
-        self.network.node_up(self.agent_node());
-        spawn_on(
-            self.agent_node(),
-            self.seed(Domain::Agent, life),
-            AgentDriver::recover(self.clone()).run(),
-        );
-    }
-
     fn seed(&self, domain: Domain, life: u32) -> u64 {
         seed_of(self.settings.seed, domain, self.settings.number, life)
-    }
-
-    /// Lets everything on it stand still: agent, supervisors and tasks, as a machine does that is paused.
-    pub fn freeze(&self) {
-        freeze(self.agent_node());
-        freeze(self.host_node());
-        self.supervisors.freeze();
-    }
-
-    /// Lets it go on. Its supervisors come first: what has no lease any more does nothing more.
-    pub fn thaw(&self) {
-        self.supervisors.thaw();
-        thaw(self.host_node());
-        thaw(self.agent_node());
-    }
-
-    /// Kills its agent alone.
-    pub fn kill_agent(&self) {
-        self.network.node_down(self.agent_node());
-        kill(self.agent_node());
-    }
-
-    /// Kills everything on it.
-    pub fn kill_host(&self) {
-        self.kill_agent();
-        kill(self.host_node());
-        self.supervisors.die();
     }
 
     /// Makes a GPU fail, or heals it.

@@ -13,12 +13,12 @@ use super::record::{Record, Scene, SceneKind};
 use super::report::Violation;
 use super::runtime::NodeId;
 use crate::check::{
-    Acknowledged, Agreement, Assembly, Entry, Exclusivity, Obedience, RaftRules, Watching,
+    Acknowledged, Agreement, Assembly, Closed, Entry, Exclusivity, Obedience, RaftRules, Watching,
     phantom_successes,
 };
 
 /// Where violations come from: the oracles, and what is reported as such.
-const SOURCES: usize = 8;
+const SOURCES: usize = 9;
 
 /// The judges of one world; clones share them.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +35,8 @@ pub struct Seen {
     pub assembly: Assembly,
     /// Which orders were acted on.
     pub obedience: Obedience,
+    /// What is out of placement, and what was placed.
+    pub closed: Closed,
     /// What users were answered.
     pub acknowledged: Acknowledged,
     /// What replicas' states hash to.
@@ -178,6 +180,7 @@ impl Seen {
             self.agreement.found().len(),
             self.raft.found().len(),
             self.watching.found().len(),
+            self.closed.found().len(),
             self.violations.len(),
         ]
     }
@@ -198,6 +201,7 @@ impl Seen {
             4 => all(&self.agreement.found()[known..], Violation::Divergence),
             5 => all(&self.raft.found()[known..], Violation::Raft),
             6 => all(&self.watching.found()[known..], Violation::Watch),
+            7 => all(&self.closed.found()[known..], Violation::Misplaced),
             _ => self.violations[known..].to_vec(),
         }
     }
@@ -239,6 +243,7 @@ impl Seen {
             });
         }
         self.read_events(entry.state);
+        self.closed.read(entry.state);
         if let Some(record) = &mut self.record {
             record.keep(entry.state);
         }
@@ -252,6 +257,7 @@ impl Seen {
             self.watching.happened(revision, events);
             for event in events.iter() {
                 self.preemptions.read(&event.kind, &mut self.coverage);
+                self.closed.happened(&event.kind, state);
                 self.scene(|| {
                     Scene::new(SceneKind::Event, format!("{:?}", event.kind))
                         .about(event.kind.job())

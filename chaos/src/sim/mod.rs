@@ -4,6 +4,7 @@
 //! and randomness are simulated from one seed. The same seed gives the same bytes, so a failure is
 //! replayed by its seed alone.
 
+pub mod ailments;
 pub mod clients;
 pub mod clock;
 pub mod configuration;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disk::Deceit;
 use super::report::Violation;
-use crate::check::{LostWrite, RaftBreach, WatchGap};
+use crate::check::{LostWrite, Misplaced, RaftBreach, WatchGap};
 
 /// A known bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,11 +36,13 @@ pub enum Mutant {
     IgnoresDiskErrors,
     /// Watchers go on one revision too late where they were cut off.
     SkipsOnResume,
+    /// Agents do not know what the ones before them found of their hosts.
+    ForgetfulNotes,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::AckBeforeSync,
         Self::LongLease,
         Self::ObeyOldOrders,
@@ -54,6 +56,7 @@ impl Mutant {
         Self::ForgetsVote,
         Self::IgnoresDiskErrors,
         Self::SkipsOnResume,
+        Self::ForgetfulNotes,
     ];
 
     /// Its name on the command line.
@@ -73,6 +76,7 @@ impl Mutant {
             Self::ForgetsVote => "forgets-vote",
             Self::IgnoresDiskErrors => "ignores-disk-errors",
             Self::SkipsOnResume => "skips-on-resume",
+            Self::ForgetfulNotes => "forgetful-notes",
         }
     }
 
@@ -108,6 +112,9 @@ impl Mutant {
                 Violation::Replica(_) | Violation::Lost(_) | Violation::Raft(_)
             ),
             Self::SkipsOnResume => matches!(violation, Violation::Watch(WatchGap::Missed { .. })),
+            Self::ForgetfulNotes => {
+                matches!(violation, Violation::Misplaced(Misplaced::Forgotten { .. }))
+            }
             Self::StaleReads => matches!(violation, Violation::Lost(LostWrite::Unseen { .. })),
             Self::FalseSuccess => matches!(violation, Violation::Phantom(_)),
         }

@@ -1,11 +1,11 @@
 //! The nemesis: carries out what the plan says, within a budget that lets the cluster recover, so that every failure is a bug.
 
 mod disks;
+mod hosts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use muster_core::command::GpuHealth;
 use muster_core::ids::GpuUuid;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -106,6 +106,12 @@ impl Nemesis {
             Deed::BreakGpu { host, gpu, xid } => {
                 self.break_gpu(world, (*host as usize, *gpu as usize), *xid);
             }
+            Deed::FallIll {
+                host,
+                port,
+                ailment,
+                lasts,
+            } => self.make_ill(world, (*host as usize, *port), *ailment, *lasts),
             Deed::StepHostClocks { by_ms } => self.step_host_clocks(world, *by_ms),
             Deed::StepReplicaClock { replica, by_ms } => {
                 self.step_replica_clock(world, *replica, *by_ms);
@@ -130,6 +136,7 @@ impl Nemesis {
             Deed::StartAgents => self.start_agents(world),
             Deed::StartHosts => self.start_hosts(world),
             Deed::HealGpus => self.heal_gpus(world),
+            Deed::HealHosts => self.heal_hosts(world),
         }
         Done::Yes
     }
@@ -142,6 +149,7 @@ impl Nemesis {
         self.start_agents(world);
         self.start_hosts(world);
         self.heal_gpus(world);
+        self.heal_hosts(world);
     }
 
     fn broke(&mut self, world: &World, fault: &'static str, what: fmt::Arguments<'_>) -> Done {
@@ -214,22 +222,6 @@ impl Nemesis {
         self.hosts_frozen.remove(&host);
         world.hosts[host].kill_host();
         self.broke(world, "host killed", format_args!("{}", host_name(host)))
-    }
-
-    fn break_gpu(&mut self, world: &World, (host, index): (usize, usize), xid: u32) {
-        let gpu = world.hosts[host].gpus()[index];
-        let health = GpuHealth::Faulted {
-            signal: format!("xid-{xid}"),
-            detail: String::new(),
-        };
-        world.hosts[host].set_gpu(gpu, health);
-        self.gpus_out.insert((host, gpu));
-        let name = host_name(host);
-        self.broke(
-            world,
-            "GPU faulted",
-            format_args!("{gpu} of {name}, xid {xid}"),
-        );
     }
 
     fn step_host_clocks(&mut self, world: &World, by_ms: i64) {
@@ -337,14 +329,6 @@ impl Nemesis {
         self.repaired(world, "links healed", format_args!("all"));
     }
 
-    fn heal_gpus(&mut self, world: &World) {
-        for (host, gpu) in std::mem::take(&mut self.gpus_out) {
-            world.hosts[host].set_gpu(gpu, GpuHealth::Healthy);
-            let name = host_name(host);
-            self.repaired(world, "GPU healed", format_args!("{gpu} of {name}"));
-        }
-    }
-
     /// Starts what is down; a replica whose disk was full, failed or decayed gets a good one with what was there and, because
     /// it may have stopped, a new start.
     async fn start_replicas(&mut self, world: &mut World) {
@@ -414,7 +398,8 @@ fn exists(world: &World, deed: &Deed) -> bool {
         | Deed::KillHost(host)
         | Deed::RepeatOrder(host)
         | Deed::FreezeAgent(host)
-        | Deed::FreezeHost(host) => has_host(*host),
+        | Deed::FreezeHost(host)
+        | Deed::FallIll { host, .. } => has_host(*host),
         Deed::BreakGpu { host, gpu, .. } => {
             let machine = world.hosts.get(*host as usize);
             machine.is_some_and(|machine| (*gpu as usize) < machine.gpus().len())
@@ -426,7 +411,8 @@ fn exists(world: &World, deed: &Deed) -> bool {
         | Deed::Thaw
         | Deed::StartAgents
         | Deed::StartHosts
-        | Deed::HealGpus => true,
+        | Deed::HealGpus
+        | Deed::HealHosts => true,
     }
 }
 

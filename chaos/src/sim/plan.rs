@@ -10,6 +10,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
+use super::ailments::Ailment;
 use super::draws::{Domain, draws};
 use super::scale::{Scale, Tempo};
 
@@ -20,6 +21,8 @@ const CLOCK_STEP_MS_MAX: i64 = 3_600_000;
 /// Faults of GPUs, as drivers number them: a double bit error, a fault of an application, a row that could not be remapped, a
 /// broken link, fallen off the bus, contained errors, and a processor on it that hangs.
 const XIDS: [u32; 7] = [48, 31, 64, 74, 79, 94, 119];
+/// Ports of adapters of each host.
+const PORTS: u32 = 2;
 /// Largest number that a list of acts may name.
 const NUMBER_MAX: u32 = 1_000_000;
 
@@ -142,6 +145,17 @@ pub enum Deed {
         /// The driver's number of the error.
         xid: u32,
     },
+    /// Something is wrong with a host, or with a port of an adapter of it.
+    FallIll {
+        /// Which host.
+        host: u32,
+        /// Which port, if it is an adapter's.
+        port: u32,
+        /// What.
+        ailment: Ailment,
+        /// Whether it is there until it is healed; else it is read once.
+        lasts: bool,
+    },
     /// The wall clocks of all hosts are set: a time server went wrong.
     StepHostClocks {
         /// By how much.
@@ -193,6 +207,8 @@ pub enum Deed {
     StartHosts,
     /// All GPUs are as they were.
     HealGpus,
+    /// Nothing is wrong with hosts and adapters any more.
+    HealHosts,
 }
 
 /// A deed at its time.
@@ -277,8 +293,8 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
 }
 
 /// Kinds of deeds by their weights, and those that change replicas.
-const DEEDS: u32 = 38;
-const DEEDS_WITH_SPARES: u32 = 44;
+const DEEDS: u32 = 42;
+const DEEDS_WITH_SPARES: u32 = 48;
 
 fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
     let kinds = if shape.spares > 0 {
@@ -295,26 +311,28 @@ fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
         10 => Deed::Isolate(Place::Agent(shape.draw_host(random))),
         11 => Deed::Isolate(Place::User(shape.draw_user(random))),
         12..14 => draw_gpu_fault(random, shape),
-        14..16 => draw_clock_step(random, shape),
-        16 => Deed::FillDisk(shape.draw_replica(random)),
-        17..19 => Deed::RepeatOrder(shape.draw_host(random)),
-        19 => Deed::FreezeReplica(shape.draw_replica(random)),
-        20 => Deed::FreezeAgent(shape.draw_host(random)),
-        21 => Deed::FreezeHost(shape.draw_host(random)),
-        22..24 => Deed::HealLinks,
-        24..27 => Deed::StartReplicas,
-        27..29 => Deed::Thaw,
-        29..32 => Deed::StartAgents,
-        32 => Deed::HealGpus,
-        33 | 34 => Deed::StartHosts,
-        35 => Deed::FailDisk(shape.draw_replica(random)),
-        36 => Deed::StallDisk(shape.draw_replica(random)),
-        37 => Deed::RotDisk {
+        14..17 => draw_clock_step(random, shape),
+        17 => Deed::FillDisk(shape.draw_replica(random)),
+        18..20 => Deed::RepeatOrder(shape.draw_host(random)),
+        20 => Deed::FreezeReplica(shape.draw_replica(random)),
+        21 => Deed::FreezeAgent(shape.draw_host(random)),
+        22 => Deed::FreezeHost(shape.draw_host(random)),
+        23..25 => Deed::HealLinks,
+        25..28 => Deed::StartReplicas,
+        28..30 => Deed::Thaw,
+        30..33 => Deed::StartAgents,
+        33 => Deed::HealGpus,
+        34 | 35 => Deed::StartHosts,
+        36 => Deed::FailDisk(shape.draw_replica(random)),
+        37 => Deed::StallDisk(shape.draw_replica(random)),
+        38 => Deed::RotDisk {
             replica: shape.draw_replica(random),
             at: random.random(),
         },
-        38..40 => Deed::AddReplica,
-        40 => Deed::RemoveReplica(shape.draw_replica(random)),
+        39 | 40 => draw_ailment(random, shape),
+        41 => Deed::HealHosts,
+        42..44 => Deed::AddReplica,
+        44 => Deed::RemoveReplica(shape.draw_replica(random)),
         _ => Deed::ReplaceReplica(shape.draw_replica(random)),
     }
 }
@@ -344,9 +362,18 @@ fn draw_gpu_fault(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
     }
 }
 
+fn draw_ailment(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
+    Deed::FallIll {
+        host: shape.draw_host(random),
+        port: random.random_range(0..PORTS),
+        ailment: Ailment::ALL[random.random_range(0..Ailment::ALL.len())],
+        lasts: random.random_bool(0.5),
+    }
+}
+
 fn draw_clock_step(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
     let by_ms = random.random_range(-CLOCK_STEP_MS_MAX..CLOCK_STEP_MS_MAX);
-    if random.random_bool(0.5) {
+    if random.random_ratio(2, 3) {
         return Deed::StepHostClocks { by_ms };
     }
     let replica = shape.draw_replica(random);
@@ -437,7 +464,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(kinds.len(), 25, "{kinds:?}");
+        assert_eq!(kinds.len(), 27, "{kinds:?}");
         let replicas: BTreeSet<u32> = (0..400)
             .map(|seed| Shape::draw(seed, Scale::default()).replicas)
             .collect();

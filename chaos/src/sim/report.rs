@@ -5,7 +5,8 @@ use std::fmt;
 
 use super::coverage::Coverage;
 use crate::check::{
-    Disagreement, EarlyStart, LostWrite, Overlap, PhantomSuccess, RaftBreach, StaleOrder, WatchGap,
+    Disagreement, EarlyStart, LostWrite, Misplaced, Overlap, PhantomSuccess, RaftBreach,
+    StaleOrder, WatchGap,
 };
 
 /// Violations that a report prints; the others are counted.
@@ -26,6 +27,9 @@ pub enum Violation {
     /// A worker acted on an old order.
     #[error("fencing: {0}")]
     Disobedience(#[from] StaleOrder),
+    /// Health, or an admin, did not allow it.
+    #[error("closed: {0}")]
+    Misplaced(#[from] Misplaced),
     /// An acknowledgement is not honoured.
     #[error("acknowledged: {0}")]
     Lost(#[from] LostWrite),
@@ -64,6 +68,7 @@ impl Violation {
             Self::Overlap(_) => "exclusivity",
             Self::EarlyStart(_) => "assembly",
             Self::Disobedience(_) => "fencing",
+            Self::Misplaced(_) => "closed",
             Self::Lost(_) => "acknowledged",
             Self::Phantom(_) => "success",
             Self::Divergence(_) | Self::Apart(_) => "agreement",

@@ -1,5 +1,6 @@
 //! A whole simulated cluster: replicas with their leader loops, hosts, users, a nemesis, and the judges.
 
+mod healed;
 mod members;
 mod options;
 mod quiet;
@@ -426,6 +427,8 @@ impl World {
             seen.coverage.read_events(&state);
             seen.coverage
                 .reached_times(Situation::SnapshotInstalled, snapshots);
+            let beside = seen.closed.avoided();
+            seen.coverage.reached_times(Situation::PlacedBeside, beside);
             Report {
                 seed: self.options.seed,
                 violations: seen.found().collect(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use muster_tls::issue::{self, CERTIFICATE_DAYS, IssueError, Issued};
+use muster_tls::issue::{self, CERTIFICATE_DAYS, DAYS_MAX, IssueError, Issued};
 use muster_tls::{PeerRole, TlsSettings};
 use serde_json::json;
 
@@ -68,7 +68,7 @@ pub(crate) struct Named {
 #[derive(Debug, Args)]
 struct Term {
     /// Days that it holds
-    #[arg(long, value_name = "DAYS", default_value_t = CERTIFICATE_DAYS)]
+    #[arg(long, value_name = "DAYS", default_value_t = CERTIFICATE_DAYS, value_parser = clap::value_parser!(u64).range(1..=DAYS_MAX))]
     days: u64,
 }
 
@@ -141,6 +141,7 @@ fn tell(
                 ca: authority.map(|place| place.folder.join(issue::CA_CERTIFICATE)),
                 certificate: Some(made.certificate.clone()),
                 key: Some(made.key.clone()),
+                ca_key: None,
             };
             render_document(format, &json!({"tls": settings}))?
         }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, render_document};
-use crate::strict_yaml::{FileError, locate, parse_one};
+use muster_job_file::strict_yaml::{FileError, Places, parse_one};
 
 /// Largest configuration file: YAML spends a multiple of what is sent.
 const FILE_BYTES_MAX: u64 = 8 * CONFIGURATION_BYTES_MAX as u64;
@@ -60,9 +60,10 @@ impl<T> ConfigFile<T> {
         &self,
         broken: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Vec<FileError> {
+        let places = Places::of(&self.text);
         let errors = broken.map(|(field, rule)| FileError {
             file: self.name.clone(),
-            position: locate(&self.text, field),
+            position: places.find(field),
             field: field.to_owned(),
             message: rule.to_owned(),
         });

@@ -15,11 +15,11 @@ use super::listing::show;
 use crate::connection::{Freshness, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::job_file::read_pipeline;
 use crate::output::{Format, render_document};
 use crate::parse;
-use crate::strict_yaml::FileError;
 use crate::view::{PipelineDetailView, PipelineView};
+use muster_job_file::read_pipeline;
+use muster_job_file::strict_yaml::FileError;
 
 /// Largest pipeline file: the largest pipeline with comments.
 const FILE_BYTES_MAX: u64 = 4 * PIPELINE_BYTES_MAX as u64;

@@ -1,11 +1,13 @@
 //! `muster worker`.
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use muster_settings::{Given, Origin};
 use muster_worker::WorkerConfig;
 use muster_worker::topology::DeclaredCells;
 use serde_json::{Value, json};
 
+use crate::command::join_token;
+use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::parse::{self, HumanSize};
@@ -22,11 +24,22 @@ const SIMULATED_GPU_MODEL: &str = "SIM-H100";
 /// Runs until it is told to stop: the first SIGTERM or SIGINT stops the agent gracefully, the second
 /// one at once. Tasks go on in both cases, and the next agent adopts them. SIGHUP reads the settings anew.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Worker {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     #[command(flatten)]
     settings: SettingsArguments<WorkerConfig>,
     #[command(flatten)]
     shortcuts: Shortcuts,
+}
+
+/// What to do but run one.
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Tokens by which workers without a certificate join
+    #[command(subcommand)]
+    Token(join_token::Verb),
 }
 
 /// Flags that are short for longer values of options.
@@ -53,8 +66,21 @@ struct Shortcuts {
 }
 
 impl Worker {
+    /// Whether it is to run as a service, with a runtime of its own.
+    pub(crate) const fn is_service(&self) -> bool {
+        self.verb.is_none()
+    }
+
     /// Does it.
-    pub(crate) fn run(self) -> Result<Exit, Failure> {
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self.verb {
+            Some(Verb::Token(verb)) => verb.run(options).await,
+            None => self.serve(),
+        }
+    }
+
+    /// Runs one.
+    pub(crate) fn serve(self) -> Result<Exit, Failure> {
         let source = self.settings.source()?.with(self.shortcuts.given()?);
         service::run_with_settings(source, |settings, shutdown| {
             muster_worker::run_reloading(settings, shutdown.requested())

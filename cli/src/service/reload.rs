@@ -2,11 +2,11 @@
 
 use std::convert::Infallible;
 
+use muster_logging::LogControl;
 use muster_settings::{Loaded, Origin, changes};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::logging::LogControl;
 use crate::settings::{Service, Source};
 
 /// Reads a service's settings at every SIGHUP.
@@ -85,8 +85,8 @@ impl<S: Service> Reloader<S> {
                 "changed options that take effect when the service is started again"
             );
         }
-        if let Err(failure) = self.log.filter(read.settings.logging()) {
-            tracing::error!(error = failure.text(), "the log's filter stays as it is");
+        if let Err(error) = self.log.rebase(read.settings.logging()) {
+            tracing::error!(%error, "the log's filter stays as it is");
         }
         self.sender.send_replace(read.settings.clone());
         self.newest = read;

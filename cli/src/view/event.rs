@@ -1,5 +1,6 @@
 //! What happened, as one line and as a document.
 
+mod access_facts;
 mod cluster_facts;
 mod job_facts;
 
@@ -49,7 +50,9 @@ impl EventView {
         hosts: &HostNames,
     ) -> Option<Self> {
         let kind = event.kind?;
-        let facts = job_facts::of(&kind, hosts).or_else(|| cluster_facts::of(&kind))?;
+        let facts = job_facts::of(&kind, hosts)
+            .or_else(|| cluster_facts::of(&kind))
+            .or_else(|| access_facts::of(&kind))?;
         Some(Self {
             revision,
             time: instant(time_ms),

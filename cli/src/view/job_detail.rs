@@ -8,9 +8,9 @@ use super::blame::BlameView;
 use super::job::JobView;
 use super::unit::UnitView;
 use super::word::phase_tone;
-use crate::job_file::JobFile;
 use crate::output::{Cell, Column, Screen, Table, Tone, ago, span, until};
 use crate::parse::compress;
+use muster_job_file::JobFile;
 
 const TASK_COLUMNS: &[Column] = &[
     Column::new("TASK"),

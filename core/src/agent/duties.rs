@@ -12,7 +12,7 @@ use crate::ids::Revision;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Duties {
     waiting: Outbox,
-    rules: Revision,
+    rules: (Revision, u64),
     /// Orders that are being carried out, or were.
     begun: Vec<Order>,
     /// Those of them that came to their end.
@@ -33,7 +33,7 @@ impl Duties {
     /// The leader has said what it heard and what is to be done.
     pub(super) fn told(&mut self, duties: HealthDuties, actions: &mut Vec<Action>) {
         self.waiting.acknowledge(duties.heard);
-        self.rules = duties.rules;
+        self.rules = (duties.rules, duties.rules_sum);
         self.begun.retain(|order| duties.orders.contains(order));
         self.done.retain(|done| duties.orders.contains(&done.order));
         for order in duties.orders {
@@ -60,7 +60,7 @@ impl Duties {
         &self.waiting
     }
 
-    pub(super) const fn rules(&self) -> Revision {
+    pub(super) const fn rules(&self) -> (Revision, u64) {
         self.rules
     }
 

@@ -379,9 +379,10 @@ impl Agent {
         self.health.waiting()
     }
 
-    /// Which health rules are in force, by the revision that set them; 0 for those that ship with Muster.
+    /// Which health rules are in force, by the revision that set them, and by what their file is known: 0 for those that ship with
+    /// Muster.
     #[must_use]
-    pub const fn health_rules(&self) -> Revision {
+    pub const fn health_rules(&self) -> (Revision, u64) {
         self.health.rules()
     }
 }

@@ -1,4 +1,4 @@
-//! Users.
+//! Users, and who else is let in.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use crate::access::{Role, TokenHash, User, is_user_name};
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::command::AccessCommand;
+use crate::event::{AccessChange, EventKind};
 use crate::ids::RequestId;
 use crate::limits;
 use crate::rejection::Rejection;
@@ -31,6 +32,23 @@ impl Step<'_> {
                 name,
                 token,
             } => self.rotate_token(*request, author, name, *token),
+            AccessCommand::AddJoinToken {
+                request,
+                author,
+                id,
+                grant,
+            } => self.add_join_token(*request, author, id, grant),
+            AccessCommand::RevokeJoinToken {
+                request,
+                author,
+                id,
+            } => self.revoke_join_token(*request, author, id),
+            AccessCommand::UseJoinToken {
+                request,
+                id,
+                token,
+                host,
+            } => self.use_join_token(*request, id, *token, host),
         }
     }
 
@@ -42,7 +60,7 @@ impl Step<'_> {
         user: &User,
     ) -> Result<Answer, Rejection> {
         check_text("author", author)?;
-        check_name(name)?;
+        check_name("name", name)?;
         check_queues(user)?;
         self.once(request, &Request::AddUser(author, name, user), |step| {
             let users = &step.state.users;
@@ -67,6 +85,12 @@ impl Step<'_> {
             step.state
                 .users
                 .insert(Arc::from(name), Arc::new(user.clone()));
+            step.emit(EventKind::AccessChanged(AccessChange::UserAdded {
+                name: name.to_owned(),
+                role: user.role,
+                queues: user.queues.iter().cloned().collect(),
+                author: author.to_owned(),
+            }));
             Ok(Answer::Done)
         })
     }
@@ -78,14 +102,16 @@ impl Step<'_> {
         name: &str,
     ) -> Result<Answer, Rejection> {
         check_text("author", author)?;
-        self.once(
-            request,
-            &Request::RemoveUser(author, name),
-            |step| match step.state.users.remove(name) {
-                Some(_) => Ok(Answer::Done),
-                None => Err(Rejection::UnknownUser(name.to_owned())),
-            },
-        )
+        self.once(request, &Request::RemoveUser(author, name), |step| {
+            if step.state.users.remove(name).is_none() {
+                return Err(Rejection::UnknownUser(name.to_owned()));
+            }
+            step.emit(EventKind::AccessChanged(AccessChange::UserRemoved {
+                name: name.to_owned(),
+                author: author.to_owned(),
+            }));
+            Ok(Answer::Done)
+        })
     }
 
     fn rotate_token(
@@ -103,26 +129,31 @@ impl Step<'_> {
                 let user = step.state.users.get_mut(name);
                 let user = user.ok_or_else(|| Rejection::UnknownUser(name.to_owned()))?;
                 Arc::make_mut(user).token = Some(token);
+                step.emit(EventKind::AccessChanged(AccessChange::UserTokenRotated {
+                    name: name.to_owned(),
+                    author: author.to_owned(),
+                }));
                 Ok(Answer::Done)
             },
         )
     }
 }
 
-fn check_text(field: &str, text: &str) -> Result<(), Rejection> {
+pub(super) fn check_text(field: &str, text: &str) -> Result<(), Rejection> {
     if text.is_empty() {
         return Err(invalid(field, "must not be empty".to_owned()));
     }
     require_length(field, text, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)
 }
 
-fn check_name(name: &str) -> Result<(), Rejection> {
-    check_text("name", name)?;
+/// Whether a text can stand in certificates and tokens as it is.
+pub(super) fn check_name(field: &str, name: &str) -> Result<(), Rejection> {
+    check_text(field, name)?;
     if is_user_name(name) {
         return Ok(());
     }
     Err(invalid(
-        "name",
+        field,
         format!("`{name}` must be letters, digits and `-._@`"),
     ))
 }

@@ -5,7 +5,7 @@ use crate::apply::{Step, invalid, require_length, words};
 use crate::command::{Block, BlockTarget, Planned, StopCause, StopReason};
 use crate::event::EventKind;
 use crate::health::Component;
-use crate::health::component::{self, Actor, Change};
+use crate::health::component::{self, Actor, Change, Phase};
 use crate::health::guard_rails::Rails;
 use crate::ids::{GpuUuid, HostId, JobId, RequestId, TaskIndex, UnitIndex};
 use crate::limits;
@@ -229,6 +229,9 @@ impl Step<'_> {
             expires_at: None,
             by_hand: false,
         };
+        for adapter in self.adapters_at(place) {
+            self.say(&adapter, change.clone());
+        }
         self.say(&component, change);
         // What rules kept off goes with it.
         self.refresh_limits(place.0);
@@ -289,10 +292,27 @@ impl Step<'_> {
         }
     }
 
-    /// Whether a rule keeps something off a place, be it only gangs.
+    /// Whether a rule keeps something off a place, be it only gangs, and be it for an adapter.
     fn is_held(&self, place: Place) -> bool {
-        let condition = { &self.state.health }.condition(&self.component_at(place));
-        condition.is_some_and(|condition| !condition.holds.is_empty())
+        let is_held = |component: &Component| {
+            let condition = self.state.health.condition(component);
+            condition.is_some_and(|condition| !condition.holds.is_empty())
+        };
+        is_held(&self.component_at(place)) || self.adapters_at(place).iter().any(is_held)
+    }
+
+    /// The adapters that go with a place: a host's, as far as something speaks against them. Nobody names them but by their host.
+    fn adapters_at(&self, (host, position): Place) -> Vec<Component> {
+        if position.is_some() {
+            return Vec::new();
+        }
+        let health = &self.state.health;
+        let speaks_against = |adapter: &Component| {
+            let condition = health.condition(adapter);
+            condition.is_some_and(|it| !it.holds.is_empty() || it.phase != Phase::Healthy)
+        };
+        let adapters = health.adapters_of(host).into_iter();
+        adapters.filter(speaks_against).collect()
     }
 
     /// Puts a block or takes it away.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::access::{TokenHash, User};
+use crate::access::{JoinGrant, TokenHash, User};
 use crate::command::{Block, BlockTarget};
 use crate::ids::JobId;
 use crate::quota::QueueTree;
@@ -41,6 +41,9 @@ pub(super) enum Request<'a> {
     AddUser(&'a str, &'a str, &'a User),
     RemoveUser(&'a str, &'a str),
     RotateToken(&'a str, &'a str, TokenHash),
+    AddJoinToken(&'a str, &'a str, &'a JoinGrant),
+    RevokeJoinToken(&'a str, &'a str),
+    UseJoinToken(&'a str, &'a str, TokenHash),
 }
 
 impl Request<'_> {
@@ -98,6 +101,12 @@ impl Request<'_> {
                 fold.plain(15, [author, name]);
                 fold.0.extend_from_slice(&token.0);
             }
+            Self::AddJoinToken(author, id, grant) => fold.new_join_token([author, id], grant),
+            Self::RevokeJoinToken(author, id) => fold.plain(17, [author, id]),
+            Self::UseJoinToken(id, host, token) => {
+                fold.plain(18, [id, host]);
+                fold.0.extend_from_slice(&token.0);
+            }
             Self::SetTopology(author, topology) => {
                 fold.number(7);
                 fold.text(author);
@@ -137,6 +146,14 @@ impl Fold {
         self.number(u64::from(user.token.is_some()));
         let hash = user.token.map_or([0; 32], |token| token.0);
         self.0.extend_from_slice(&hash);
+    }
+
+    fn new_join_token(&mut self, texts: [&str; 2], grant: &JoinGrant) {
+        self.plain(16, texts);
+        self.0.extend_from_slice(&grant.hash.0);
+        self.number(grant.ttl_ms);
+        self.number(u64::from(grant.uses_max));
+        self.texts(grant.host_pattern.iter().collect::<Vec<_>>().into_iter());
     }
 
     fn number(&mut self, value: u64) {
@@ -296,6 +313,51 @@ mod tests {
         let fingerprints: Vec<u64> = frozen.iter().map(|(it, _)| it.fingerprint()).collect();
         let expected: Vec<u64> = frozen.iter().map(|(_, number)| *number).collect();
         assert_eq!(fingerprints, expected);
+    }
+
+    /// As [`fingerprints_are_frozen`], of users and join tokens.
+    #[test]
+    fn fingerprints_of_access_are_frozen() {
+        let user = User {
+            role: crate::access::Role::User,
+            queues: ["research".to_owned()].into(),
+            token: Some(TokenHash([7; 32])),
+        };
+        let grant = JoinGrant {
+            hash: TokenHash([7; 32]),
+            ttl_ms: 60_000,
+            uses_max: 20,
+            host_pattern: Some("gpu-*".to_owned()),
+        };
+        let frozen = [
+            (
+                Request::AddUser("grace", "ada", &user),
+                3_702_945_305_299_368_023,
+            ),
+            (
+                Request::RemoveUser("grace", "ada"),
+                1_599_501_388_863_798_001,
+            ),
+            (
+                Request::RotateToken("grace", "ada", TokenHash([7; 32])),
+                5_631_189_891_731_858_660,
+            ),
+            (
+                Request::AddJoinToken("grace", "a1", &grant),
+                6_157_743_407_220_574_735,
+            ),
+            (
+                Request::RevokeJoinToken("grace", "a1"),
+                462_799_339_060_585_414,
+            ),
+            (
+                Request::UseJoinToken("a1", "gpu-1", TokenHash([7; 32])),
+                8_385_448_079_205_335_175,
+            ),
+        ];
+        for (request, expected) in frozen {
+            assert_eq!(request.fingerprint(), expected);
+        }
     }
 
     fn tree() -> QueueTree {

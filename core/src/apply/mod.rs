@@ -27,6 +27,7 @@ mod history;
 mod host_health;
 mod hosts;
 mod jobs;
+mod join;
 mod leadership;
 mod learning;
 mod members;

@@ -1,4 +1,4 @@
-//! I32: users are within their limits, and nothing but hashes of their tokens is kept.
+//! I32: users and join tokens are within their limits, and nothing but hashes of tokens is kept.
 
 use crate::audit::{Report, Rule};
 use crate::limits;
@@ -42,6 +42,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
         );
     }
     check_tokens(state, report);
+    check_join_tokens(state, report);
 }
 
 /// One token proves one user: what is hashed holds the name.
@@ -57,4 +58,33 @@ fn check_tokens(state: &State, report: &mut Report) {
     report.require(hashes.len() == count, Rule::Users, &"tokens", || {
         "two users have the same one".to_owned()
     });
+}
+
+/// Each lets in no more workers than it may, and is none that nobody could have made.
+fn check_join_tokens(state: &State, report: &mut Report) {
+    let count = state.join_tokens.len();
+    report.require(
+        count <= limits::JOIN_TOKENS_MAX,
+        Rule::Users,
+        &"join tokens",
+        || format!("there are {count}, over JOIN_TOKENS_MAX"),
+    );
+    for (id, token) in &state.join_tokens {
+        let subject = format!("join token {id}");
+        let (uses, max) = (token.uses, token.grant.uses_max);
+        report.require(uses <= max, Rule::Users, &subject, || {
+            format!("has let in {uses} workers of {max}")
+        });
+        let is_within = (1..=limits::JOIN_TOKEN_USES_MAX).contains(&max)
+            && (1..=limits::JOIN_TOKEN_MS_MAX).contains(&token.grant.ttl_ms);
+        report.require(is_within, Rule::Users, &subject, || {
+            "counts for longer, or for more workers, than any may".to_owned()
+        });
+        report.require(
+            token.created_at <= state.time,
+            Rule::Users,
+            &subject,
+            || "was made in the future".to_owned(),
+        );
+    }
 }

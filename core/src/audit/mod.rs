@@ -68,7 +68,7 @@ pub enum Rule {
     Pipelines,
     /// I28: health and placement say the same, and nothing runs where something is repaired or checked.
     Health,
-    /// I32: users are within their limits, and no token proves two of them.
+    /// I32: users and join tokens are within their limits, and no token proves two users.
     Users,
     /// Names and keys lead to the things that bear them.
     Identity,

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::{TokenHash, User};
+use crate::access::{JoinGrant, TokenHash, User};
 use crate::ids::RequestId;
 
-/// A command about users. Since command format 4.
+/// A command about users, and about workers that come in. Since command format 4.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccessCommand {
     /// Somebody new may do something.
@@ -38,5 +38,36 @@ pub enum AccessCommand {
         name: String,
         /// Of the new token.
         token: TokenHash,
+    },
+    /// Workers may join by a token.
+    AddJoinToken {
+        /// Idempotency key.
+        request: RequestId,
+        /// Who makes it.
+        author: String,
+        /// Its name, which is no secret.
+        id: String,
+        /// What it allows.
+        grant: JoinGrant,
+    },
+    /// Nobody joins by a token any more.
+    RevokeJoinToken {
+        /// Idempotency key.
+        request: RequestId,
+        /// Who revokes it.
+        author: String,
+        /// Its name.
+        id: String,
+    },
+    /// A worker shows a token, and is given a certificate if this succeeds.
+    UseJoinToken {
+        /// Idempotency key: one that is tried again counts once.
+        request: RequestId,
+        /// The token's name.
+        id: String,
+        /// Of what the worker showed.
+        token: TokenHash,
+        /// The name of the worker's host.
+        host: String,
     },
 }

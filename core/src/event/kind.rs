@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::{
     Block, BlockTarget, Exit, GpuHealth, HostHealth, JobDefaults, Standing, StopCause, Victim,
 };
-use crate::event::{HealthNote, ReplicaChanged};
+use crate::event::{AccessChange, HealthNote, ReplicaChanged};
 use crate::health::{Component, attribution::Blame, component::Phase};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
@@ -491,4 +491,6 @@ pub enum EventKind {
         /// The new ground.
         standing: Standing,
     },
+    /// Somebody may do more or less than before, or a worker came in.
+    AccessChanged(AccessChange),
 }

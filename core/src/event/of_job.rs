@@ -47,6 +47,7 @@ impl EventKind {
             | Self::HealthChanged { .. }
             | Self::JobDefaultsSet { .. }
             | Self::ReplicaChanged { .. }
+            | Self::AccessChanged { .. }
             | Self::QueueSet { .. }
             | Self::QueuesConfigured { .. }
             | Self::TopologySet { .. }

@@ -216,3 +216,45 @@ pub(super) fn amounts_asked(job: &Job, unit: UnitIndex) -> Amounts {
     }
     amounts
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::limits::LIVE_JOBS_PER_QUEUE_MAX;
+    use crate::plan::{Budget, plan};
+    use crate::quota::{Limits, QueueConfig, QueueTree};
+    use crate::spec::DEFAULT_QUEUE;
+    use crate::testing::{Cluster, gang, single};
+
+    /// `validate` bounds no memory, and a log may hold such jobs.
+    #[test]
+    fn a_gang_that_wants_more_memory_than_a_number_holds_is_planned_for() {
+        let mut cluster = Cluster::with_hosts(2, 8);
+        let limit = Limits {
+            memory_mib: Some(u64::MAX - 1),
+            ..Limits::default()
+        };
+        let config = QueueConfig {
+            live_jobs_max: LIVE_JOBS_PER_QUEUE_MAX,
+            limit,
+            ..QueueConfig::default()
+        };
+        let queues = [(DEFAULT_QUEUE.to_owned(), config)].into();
+        cluster.configure(QueueTree {
+            queues,
+            ..QueueTree::default()
+        });
+        cluster.submit(single("small", 1, 1));
+        let small = plan(&cluster.state, cluster.now, Budget::default());
+        for step in &small.steps {
+            cluster.apply(step);
+        }
+        let mut spec = gang("endless", 3, 1);
+        spec.groups[0].resources.memory_mib = u64::MAX;
+        let endless = cluster.submit(spec);
+        let plan = plan(&cluster.state, cluster.now, Budget::default());
+        assert_eq!(small.placements().count(), 1);
+        assert_eq!(plan.placements().count(), 0);
+        let blocked: Vec<_> = plan.blocked.iter().map(|(job, _)| *job).collect();
+        assert_eq!(blocked, [endless]);
+    }
+}

@@ -43,7 +43,7 @@ impl Amounts {
 
     /// Adds so many GPUs of one model.
     pub fn add_gpus(&mut self, model: &str, gpus: u64) {
-        self.gpus += gpus;
+        self.gpus = self.gpus.saturating_add(gpus);
         self.count_model(model, gpus);
     }
 
@@ -52,28 +52,31 @@ impl Amounts {
             return;
         }
         match self.gpus_by_model.get_mut(model) {
-            Some(count) => *count += gpus,
+            Some(count) => *count = count.saturating_add(gpus),
             None => {
                 self.gpus_by_model.insert(model.to_owned(), gpus);
             }
         }
     }
 
-    /// Adds what so many tasks need, on GPUs of one model (empty where they need none).
+    /// Adds what so many tasks need, on GPUs of one model (empty where they need none). What no number holds counts as the
+    /// greatest: jobs of older builds may ask for any memory.
     pub fn add_tasks(&mut self, resources: &Resources, gpu_model: &str, tasks: u64) {
         self.add_gpus(gpu_model, u64::from(resources.gpus) * tasks);
-        self.cpus_milli += u64::from(resources.cpus_milli) * tasks;
-        self.memory_mib += resources.memory_mib * tasks;
+        let cpus_milli = u64::from(resources.cpus_milli) * tasks;
+        self.cpus_milli = self.cpus_milli.saturating_add(cpus_milli);
+        let memory_mib = resources.memory_mib.saturating_mul(tasks);
+        self.memory_mib = self.memory_mib.saturating_add(memory_mib);
     }
 
-    /// Adds another's amounts.
+    /// Adds another's amounts; as in [`Self::add_tasks`], there is a greatest: configured guarantees are any numbers.
     pub fn add(&mut self, other: &Self) {
-        self.gpus += other.gpus;
+        self.gpus = self.gpus.saturating_add(other.gpus);
         for (model, gpus) in &other.gpus_by_model {
             self.count_model(model, *gpus);
         }
-        self.cpus_milli += other.cpus_milli;
-        self.memory_mib += other.memory_mib;
+        self.cpus_milli = self.cpus_milli.saturating_add(other.cpus_milli);
+        self.memory_mib = self.memory_mib.saturating_add(other.memory_mib);
     }
 
     /// What is left without another's amounts, nothing where those are more.
@@ -144,8 +147,9 @@ impl Amounts {
             (format!("gpus_by_model.{model}"), used, *more, limit)
         }));
         kinds.into_iter().find_map(|(name, used, more, limit)| {
-            let limit = limit.filter(|limit| more > 0 && used + more > *limit)?;
-            Some((name, used + more, limit))
+            let wanted = used.saturating_add(more);
+            let limit = limit.filter(|limit| more > 0 && wanted > *limit)?;
+            Some((name, wanted, limit))
         })
     }
 }

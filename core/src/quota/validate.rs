@@ -23,6 +23,8 @@ pub fn validate(tree: &QueueTree, topology: &Topology) -> Vec<Violation> {
                 limits::QUEUES_MAX
             ),
         );
+        // Each would be compared with each.
+        return found.0;
     }
     if tree.history_half_life_ms == Some(0) {
         found.add(
@@ -181,7 +183,8 @@ impl Findings {
                 format!("{guaranteed} {resource} are over the queue's own limit of {limit}"),
             );
         }
-        let by_model: u64 = guarantee.gpus_by_model.values().sum();
+        let models = guarantee.gpus_by_model.values();
+        let by_model = models.fold(0u64, |sum, gpus| sum.saturating_add(*gpus));
         if by_model > guarantee.gpus {
             self.add(
                 at,
@@ -275,5 +278,47 @@ impl Findings {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guaranteed(models: &[&str]) -> QueueConfig {
+        let gpus_by_model = models.iter().map(|model| ((*model).to_owned(), u64::MAX));
+        QueueConfig {
+            guarantee: Guarantee::Amounts(Amounts {
+                gpus: u64::MAX - 1,
+                gpus_by_model: gpus_by_model.collect(),
+                cpus_milli: u64::MAX,
+                memory_mib: u64::MAX,
+            }),
+            ..QueueConfig::default()
+        }
+    }
+
+    #[test]
+    fn guarantees_that_no_number_holds_add_up_to_the_greatest() {
+        let queues = [("a", ["x", "y"]), ("a/b", ["x", "z"]), ("a/c", ["x", "y"])];
+        let queues = queues.map(|(name, models)| (name.to_owned(), guaranteed(&models)));
+        let tree = QueueTree {
+            queues: queues.into(),
+            ..QueueTree::default()
+        };
+        let found = validate(&tree, &Topology::default());
+        let fields: Vec<&str> = found.iter().map(|it| it.field.as_str()).collect();
+        let expected = ["a", "a", "a/b", "a/c"].map(|name| format!("queues.{name}.guarantee"));
+        assert_eq!(fields, expected, "{found:?}");
+    }
+
+    #[test]
+    fn a_tree_of_too_many_queues_is_refused_at_once() {
+        let queues = (0..200_000).map(|queue| (format!("q{queue}"), QueueConfig::default()));
+        let tree = QueueTree {
+            queues: queues.collect(),
+            ..QueueTree::default()
+        };
+        assert_eq!(validate(&tree, &Topology::default()).len(), 1);
     }
 }

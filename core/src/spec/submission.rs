@@ -1,6 +1,7 @@
 //! Rules for new jobs alone. Those of `validate` hold for every job that a replica may find in its log; these may become
 //! stricter from one build to the next.
 
+use crate::limits::MEMORY_MIB_PER_TASK_MAX;
 use crate::spec::{
     GANG_PARTITION_GRACE_MS, JobSpec, SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Violation,
 };
@@ -9,7 +10,18 @@ use crate::timings::{LEASE_UNDISTURBED_MS, fence_after_ms, kill_ms};
 /// What is wrong with a job that is about to be submitted, beside what [`crate::spec::validate`] finds.
 #[must_use]
 pub fn check_submission(spec: &JobSpec) -> Vec<Violation> {
-    grace_within_lease(spec).into_iter().collect()
+    let mut broken: Vec<Violation> = grace_within_lease(spec).into_iter().collect();
+    let groups = spec.groups.iter().enumerate();
+    broken.extend(groups.filter_map(|(position, group)| {
+        let memory_mib = group.resources.memory_mib;
+        (memory_mib > MEMORY_MIB_PER_TASK_MAX).then(|| Violation {
+            field: format!("groups[{position}].resources.memory_mib"),
+            rule: format!(
+                "{memory_mib} is over the limit of {MEMORY_MIB_PER_TASK_MAX} (MEMORY_MIB_PER_TASK_MAX)"
+            ),
+        })
+    }));
+    broken
 }
 
 /// A long grace needs a long lease: a task that loses contact is asked to stop within it. Only where both are chosen: a
@@ -47,6 +59,16 @@ mod tests {
             ..testing::single("train", 1, 1)
         };
         !check_submission(&spec).is_empty()
+    }
+
+    #[test]
+    fn no_task_asks_for_more_memory_than_any_host_has() {
+        let mut spec = testing::single("train", 1, 1);
+        spec.groups[0].resources.memory_mib = MEMORY_MIB_PER_TASK_MAX;
+        assert!(check_submission(&spec).is_empty());
+        spec.groups[0].resources.memory_mib += 1;
+        let broken = check_submission(&spec);
+        assert_eq!(broken[0].field, "groups[0].resources.memory_mib");
     }
 
     #[test]

@@ -42,6 +42,9 @@ impl State {
         for (name, user) in &self.users {
             chain.add(&(name, user.as_ref()));
         }
+        for (id, token) in &self.join_tokens {
+            chain.add(&(id, token.as_ref()));
+        }
         chain.add_all(self.queues.values());
         chain.hash
     }

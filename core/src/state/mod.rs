@@ -74,7 +74,7 @@ pub use unit_counts::UnitCounts;
 pub(crate) use usage::{Part, add as add_usage, remove as remove_usage};
 pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
-use crate::access::User;
+use crate::access::{JoinToken, User};
 use crate::command::JobDefaults;
 use crate::health::book::Book;
 use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, Revision};
@@ -136,6 +136,8 @@ pub struct State {
     pub topology: Arc<Topology>,
     /// Who may do what, by name.
     pub users: OrdMap<Arc<str>, Arc<User>>,
+    /// By what workers may join, by name.
+    pub join_tokens: OrdMap<Arc<str>, Arc<JoinToken>>,
     /// Answers by request id.
     pub requests: RequestLog,
     /// Recent events.
@@ -171,6 +173,7 @@ impl Default for State {
             configured_topology: Arc::default(),
             topology: Arc::default(),
             users: OrdMap::new(),
+            join_tokens: OrdMap::new(),
             requests: RequestLog::default(),
             events: EventLog::default(),
             index: Index::default(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::access::User;
+use crate::access::{JoinToken, User};
 use crate::apply::limits_of;
 use crate::command::{Block, JobDefaults};
 use crate::health::Component;
@@ -53,6 +53,8 @@ pub struct StateParts {
     pub configured_topology: Arc<Topology>,
     /// Who may do what, by name, in any order.
     pub users: Vec<(Arc<str>, User)>,
+    /// By what workers may join, by name, in any order.
+    pub join_tokens: Vec<(Arc<str>, JoinToken)>,
     /// Answers by request id, in any order.
     pub requests: Vec<(RequestId, StoredAnswer)>,
     /// Recent events.
@@ -151,6 +153,9 @@ impl State {
             topology: Arc::default(),
             users: { parts.users.into_iter() }
                 .map(|(name, user)| (name, Arc::new(user)))
+                .collect(),
+            join_tokens: { parts.join_tokens.into_iter() }
+                .map(|(id, token)| (id, Arc::new(token)))
                 .collect(),
             requests: RequestLog::restore(parts.requests),
             events: parts.events,

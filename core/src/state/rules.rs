@@ -25,6 +25,8 @@ pub struct HealthRules {
     pub shipped: Option<u32>,
     /// What it says. Derived.
     pub set: Arc<RuleSet>,
+    /// By what a worker knows the file when it has it; 0 before any were set. Derived.
+    pub sum: u64,
 }
 
 impl HealthRules {
@@ -47,6 +49,7 @@ impl HealthRules {
             text: Arc::clone(text),
             shipped,
             set,
+            sum: RuleSet::sum_of(text),
         })
     }
 
@@ -64,6 +67,7 @@ impl Default for HealthRules {
             text: Arc::from(""),
             shipped: Some(0),
             set: Arc::clone(&SHIPPED),
+            sum: 0,
         }
     }
 }

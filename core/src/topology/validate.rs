@@ -12,6 +12,10 @@ use crate::topology::{CellGroup, GPU_LEVEL, GpuMask, HOST_LEVEL, HostShape, Topo
 pub fn validate(topology: &Topology) -> Vec<Violation> {
     let mut found = Findings::default();
     found.levels(topology);
+    if !found.0.is_empty() {
+        // What follows names the levels again and again.
+        return found.0;
+    }
     found.places(topology);
     for (position, shape) in topology.shapes.iter().enumerate() {
         found.shape(topology, &format!("shapes[{position}]"), shape);
@@ -138,6 +142,15 @@ impl Findings {
             );
             return;
         }
+        // Cells of one level are disjoint, so there are no more; and each is compared with each.
+        let groups_max = limits::CELL_LEVELS_MAX * limits::GPUS_PER_HOST_MAX;
+        if shape.groups.len() > groups_max {
+            let count = shape.groups.len();
+            let rule =
+                format!("{count} are more than levels and GPUs make possible ({groups_max})");
+            self.add(&format!("{at}.groups"), rule);
+            return;
+        }
         let mut masks: Vec<Option<GpuMask>> = Vec::new();
         for (position, group) in shape.groups.iter().enumerate() {
             let at = format!("{at}.groups[{position}]");
@@ -210,5 +223,45 @@ impl Findings {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::CellPlace;
+
+    #[test]
+    fn what_is_wrong_with_a_topology_is_no_longer_than_the_topology() {
+        let many = Topology {
+            above: (0..10_000).map(|level| format!("level{level}")).collect(),
+            places: vec![CellPlace::default(); 10_000],
+            ..Topology::default()
+        };
+        let found = validate(&many);
+        assert_eq!(found.len(), 1, "{:?}", found.get(1));
+        assert!(found[0].rule.contains("CELL_LEVELS_MAX"), "{}", found[0]);
+    }
+
+    #[test]
+    fn a_shape_of_more_cells_than_there_can_be_is_refused_at_once() {
+        let group = CellGroup {
+            level: "pair".to_owned(),
+            gpus: vec![0, 1],
+        };
+        let shape = HostShape {
+            gpu_model: "H100".to_owned(),
+            gpus: 8,
+            hosts: Vec::new(),
+            groups: vec![group; 500_000],
+        };
+        let many = Topology {
+            inside: vec!["pair".to_owned()],
+            shapes: vec![shape],
+            ..Topology::default()
+        };
+        let found = validate(&many);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].field, "shapes[0].groups");
     }
 }

@@ -1,8 +1,8 @@
-//! The part of the language that concerns users.
+//! The part of the language that concerns users and workers that come in.
 
 use std::fmt::Write as _;
 
-use muster_core::access::{Role, TokenHash, User};
+use muster_core::access::{JoinGrant, Role, TokenHash, User};
 use muster_core::command::{AccessCommand, Command};
 
 use crate::runner::{Args, Result, Runner};
@@ -42,6 +42,49 @@ impl Runner {
                 }
             }
         }))
+    }
+
+    /// `add_join_token ID [ttl=MS] [uses=N] [hosts=PATTERN] [token=BYTE]`, `revoke_join_token ID`, both with `[by=AUTHOR]`;
+    /// `use_join_token ID HOST [token=BYTE]`.
+    pub(crate) fn joining(&mut self, word: &str, args: &mut Args<'_>) -> Result<Command> {
+        let request = self.request(args)?;
+        let id: String = args.positional()?;
+        let hash = |byte: u8| TokenHash([byte; 32]);
+        Ok(Command::Access(match word {
+            "use_join_token" => AccessCommand::UseJoinToken {
+                request,
+                id,
+                host: args.positional()?,
+                token: hash(args.key_or("token", 1)?),
+            },
+            "revoke_join_token" => AccessCommand::RevokeJoinToken {
+                request,
+                author: args.key_or("by", "root".to_owned())?,
+                id,
+            },
+            _ => AccessCommand::AddJoinToken {
+                request,
+                author: args.key_or("by", "root".to_owned())?,
+                id,
+                grant: JoinGrant {
+                    hash: hash(args.key_or("token", 1)?),
+                    ttl_ms: args.key_or("ttl", 60_000)?,
+                    uses_max: args.key_or("uses", 1)?,
+                    host_pattern: args.key("hosts")?,
+                },
+            },
+        }))
+    }
+
+    /// All join tokens.
+    pub(crate) fn join_tokens(&self) -> String {
+        let mut text = String::new();
+        for (id, token) in &self.cluster.state.join_tokens {
+            let pattern = token.grant.host_pattern.as_deref().unwrap_or("*");
+            let (uses, max) = (token.uses, token.grant.uses_max);
+            let _ = writeln!(text, "{id}: {uses} of {max} for {pattern}");
+        }
+        text
     }
 
     /// All users.

@@ -12,11 +12,11 @@ use muster_core::time::TimeMs;
 use crate::runner::{Args, Result, Runner, gpu};
 
 impl Runner {
-    /// `found HOST[/GPU] RULE [SEVERITY] [xid=CODE] [seq=] [incarnation=] [from=HOST]`.
+    /// `found HOST[/GPU|:PORT] RULE [SEVERITY] [xid=CODE] [seq=] [incarnation=] [from=HOST]`.
     pub(crate) fn found(&self, args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
         let text: String = args.positional()?;
         let component = component(&text)?;
-        let (host, _) = text.split_once('/').unwrap_or((&text, ""));
+        let (host, _) = text.split_once([':', '/']).unwrap_or((&text, ""));
         let host = HostId(args.key_or("from", host.parse()?)?);
         let rule: String = args.positional()?;
         let severity: String = args.optional()?.unwrap_or_else(|| "fatal".to_owned());
@@ -149,6 +149,12 @@ impl Runner {
 }
 
 fn component(text: &str) -> Result<Component> {
+    if let Some((host, port)) = text.split_once(':') {
+        return Ok(Component::Nic {
+            host: HostId(host.parse()?),
+            name: port.to_owned(),
+        });
+    }
     if text.contains('/') {
         return Ok(Component::Gpu(gpu(text)?));
     }

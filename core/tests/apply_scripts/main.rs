@@ -75,6 +75,7 @@ scripts! {
     host_identity,
     host_lost,
     hot_loop,
+    join_tokens,
     last_host,
     ledger,
     limits,

@@ -63,6 +63,7 @@ impl goldenscript::Runner for Runner {
             "pipelines" => Ok(self.pipelines()),
             "health" => Ok(self.health()),
             "users" => Ok(self.users()),
+            "join_tokens" => Ok(self.join_tokens()),
             "ledger" => self.ledger(&mut args),
             "meets" => self.meets(&mut args),
             "wait" => {
@@ -146,6 +147,7 @@ impl Runner {
             "health_rules" | "ship_rules" | "reset_breaker" | "drain_lemon" | "restarted"
             | "health_tick" => self.health_word(name, args, leader),
             "add_user" | "remove_user" | "rotate_token" => self.access(name, args),
+            "add_join_token" | "revoke_join_token" | "use_join_token" => self.joining(name, args),
             "prune" => Ok(Command::Prune { leader }),
             other => Err(format!("no command `{other}`").into()),
         }

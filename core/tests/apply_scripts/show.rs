@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::health::called;
 use muster_core::command::{Block, BlockTarget, Exit, GpuHealth, Standing};
-use muster_core::event::{EventKind, ReplicaChanged};
+use muster_core::event::{AccessChange, EventKind, ReplicaChanged};
 use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
 use muster_core::state::{Attempt, Host, Job, State, TaskRun, Unit};
 use muster_core::time::TimeMs;
@@ -44,6 +44,7 @@ impl Show {
                 } = changed;
                 format!("replica {replica} at {address}: {standing:?}")
             }
+            E::AccessChanged(change) => access_changed(change),
             E::HostRegistered { host, name, gpus } => {
                 format!("host {host} registered: {name} with {gpus} GPUs")
             }
@@ -565,4 +566,37 @@ fn exit(exit: &Exit) -> String {
     parts.extend(exit.lease_expired.then(|| "lease expired".to_owned()));
     parts.extend(exit.start_error.clone());
     parts.join(", ")
+}
+
+fn access_changed(change: &AccessChange) -> String {
+    use AccessChange as C;
+    match change {
+        C::UserAdded {
+            name,
+            role,
+            queues,
+            author,
+        } => format!(
+            "user {name} added by {author}: {role} [{}]",
+            queues.join(",")
+        ),
+        C::UserRemoved { name, author } => format!("user {name} removed by {author}"),
+        C::UserTokenRotated { name, author } => format!("token of {name} rotated by {author}"),
+        C::JoinTokenAdded {
+            id,
+            uses_max,
+            host_pattern,
+            author,
+            ..
+        } => {
+            let pattern = host_pattern.as_deref().unwrap_or("*");
+            format!("join token {id} added by {author}: {uses_max} for {pattern}")
+        }
+        C::JoinTokenRevoked { id, author } => format!("join token {id} revoked by {author}"),
+        C::WorkerJoined {
+            host,
+            token,
+            uses_left,
+        } => format!("worker {host} joined by {token}, {uses_left} left"),
+    }
 }

@@ -1,13 +1,52 @@
-//! Users as clients see them.
+//! Users and join tokens as clients see them.
 
-use muster_core::access::{Role, TokenHash, User};
+use muster_core::access::{JoinGrant, Role, TokenHash, User};
 use muster_core::command::{AccessCommand, Command};
+use muster_core::event::AccessChange;
 use muster_core::rejection::Rejection;
 use muster_core::state::State;
 
 use crate::convert::ids::request_id;
-use crate::convert::{InvalidField, Twin};
+use crate::convert::{InvalidField, Twin, required, twin_variants};
 use crate::v1;
+use crate::v1::access_changed;
+use crate::v1::access_changed::Kind as ChangeKind;
+
+twin_variants! {
+    kind_to_wire, kind_from_wire: AccessChange <=> ChangeKind in access_changed {
+        UserAdded { name: name, role: role, queues: queues, author: author },
+        UserRemoved { name: name, author: author },
+        UserTokenRotated { name: name, author: author },
+        JoinTokenAdded {
+            id: id, expires_at: expires_at_ms, uses_max: uses_max, host_pattern: host_pattern, author: author,
+        },
+        JoinTokenRevoked { id: id, author: author },
+        WorkerJoined { host: host, token: join_token_id, uses_left: uses_left },
+    }
+}
+
+/// What an event says of who may do what.
+pub(super) fn change_to_wire(change: &AccessChange) -> v1::AccessChanged {
+    v1::AccessChanged {
+        kind: Some(kind_to_wire(change)),
+    }
+}
+
+/// The other way round.
+pub(super) fn change_from_wire(wire: v1::AccessChanged) -> Result<AccessChange, InvalidField> {
+    kind_from_wire(required("access_changed.kind", wire.kind)?)
+}
+
+impl Twin<String> for Role {
+    fn to_wire(&self) -> String {
+        self.name().to_owned()
+    }
+
+    fn from_wire(field: &str, wire: String) -> Result<Self, InvalidField> {
+        let unknown = || InvalidField::new(field, "is a role that this build does not know");
+        Self::named(&wire).ok_or_else(unknown)
+    }
+}
 
 impl From<Role> for v1::UserRole {
     fn from(role: Role) -> Self {
@@ -93,5 +132,72 @@ pub fn users_to_wire(state: &State) -> v1::ListUsersResponse {
     v1::ListUsersResponse {
         revision: state.revision.get(),
         users: users.collect(),
+    }
+}
+
+/// The command that makes a join token.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id, or a hash of another length.
+pub fn add_join_token_command(request: v1::AddJoinTokenRequest) -> Result<Command, Rejection> {
+    Ok(Command::Access(AccessCommand::AddJoinToken {
+        request: request_id("request_id", &request.request_id)?,
+        author: request.author,
+        id: request.id,
+        grant: JoinGrant {
+            hash: TokenHash::from_wire("token_hash", request.token_hash)?,
+            ttl_ms: request.ttl_ms,
+            uses_max: request.uses_max,
+            host_pattern: request.host_pattern,
+        },
+    }))
+}
+
+/// The command that revokes a join token.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id.
+pub fn revoke_join_token_command(
+    request: v1::RevokeJoinTokenRequest,
+) -> Result<Command, Rejection> {
+    Ok(Command::Access(AccessCommand::RevokeJoinToken {
+        request: request_id("request_id", &request.request_id)?,
+        author: request.author,
+        id: request.id,
+    }))
+}
+
+/// The command that lets a worker in by a join token.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id, or a hash of another length.
+pub fn use_join_token_command(request: v1::UseJoinTokenRequest) -> Result<Command, Rejection> {
+    Ok(Command::Access(AccessCommand::UseJoinToken {
+        request: request_id("request_id", &request.request_id)?,
+        id: request.id,
+        token: TokenHash::from_wire("token_hash", request.token_hash)?,
+        host: request.host,
+    }))
+}
+
+/// All join tokens of a state, spent or not by the log's time.
+#[must_use]
+pub fn join_tokens_to_wire(state: &State) -> v1::ListJoinTokensResponse {
+    let tokens = state
+        .join_tokens
+        .iter()
+        .map(|(id, token)| v1::JoinTokenInfo {
+            id: id.to_string(),
+            author: token.author.clone(),
+            created_at_ms: token.created_at.0,
+            expires_at_ms: token.expires_at().0,
+            uses_max: token.grant.uses_max,
+            uses: token.uses,
+            host_pattern: token.grant.host_pattern.clone(),
+            is_spent: token.spent(state.time).is_some(),
+        });
+    v1::ListJoinTokensResponse {
+        revision: state.revision.get(),
+        tokens: tokens.collect(),
     }
 }

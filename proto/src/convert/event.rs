@@ -5,7 +5,7 @@ use muster_core::event::{EventKind, ReplicaChanged};
 use muster_core::ids::ReplicaId;
 use v1::event::Kind;
 
-use super::{InvalidField, enumeration, required, twin_variants};
+use super::{InvalidField, access, enumeration, required, twin_variants};
 use crate::v1;
 
 twin_variants! {
@@ -103,6 +103,8 @@ twin_variants! {
                 wire.standing,
             )?,
         });
+        EventKind::AccessChanged(change) => Kind::AccessChanged(access::change_to_wire(change)),
+        Kind::AccessChanged(wire) => EventKind::AccessChanged(access::change_from_wire(wire)?);
     }
 }
 
@@ -148,6 +150,7 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::MemberSwapped { .. } => Self::MemberSwapped,
             EventKind::JobDefaultsSet { .. } => Self::JobDefaultsSet,
             EventKind::ReplicaChanged { .. } => Self::ReplicaChanged,
+            EventKind::AccessChanged { .. } => Self::AccessChanged,
             EventKind::HealthChanged { .. } => Self::HealthChanged,
             EventKind::HealthNoted { .. } => Self::HealthNoted,
             EventKind::CheckpointsForgotten { .. } => Self::CheckpointsForgotten,

@@ -260,6 +260,7 @@ pub(crate) fn duties_to_wire(duties: &HealthDuties) -> Option<v1::HealthDuties> 
     (*duties != HealthDuties::default()).then(|| v1::HealthDuties {
         heard: duties.heard,
         rules_revision: duties.rules.get(),
+        rules_sum: duties.rules_sum,
         orders: duties.orders.iter().map(Into::into).collect(),
     })
 }
@@ -273,6 +274,7 @@ pub(crate) fn duties_from_wire(
     Ok(HealthDuties {
         heard: wire.heard,
         rules: Revision(wire.rules_revision),
+        rules_sum: wire.rules_sum,
         orders: orders
             .map(|(at, order)| {
                 Order::try_from(order).map_err(|invalid| invalid.within_item("health.orders", at))
@@ -288,6 +290,21 @@ pub fn health_to_wire(state: &State) -> v1::GetHealthResponse {
     let components =
         conditions.map(|(component, condition)| component_to_wire(state, component, condition));
     let breakers = state.health.rails().tripped();
+    v1::GetHealthResponse {
+        components: components.collect(),
+        breakers: breakers
+            .map(|(pool, since)| v1::TrippedBreaker {
+                pool: pool.to_owned(),
+                since_ms: since.0,
+            })
+            .collect(),
+        ..health_rules_to_wire(state)
+    }
+}
+
+/// The rules alone: what all workers of a cluster ask for at once says nothing of components.
+#[must_use]
+pub fn health_rules_to_wire(state: &State) -> v1::GetHealthResponse {
     let rules = &state.health_rules;
     let text = if rules.text.is_empty() {
         RuleSet::SHIPPED_TEXT
@@ -296,15 +313,9 @@ pub fn health_to_wire(state: &State) -> v1::GetHealthResponse {
     };
     v1::GetHealthResponse {
         revision: state.revision.get(),
-        components: components.collect(),
-        breakers: breakers
-            .map(|(pool, since)| v1::TrippedBreaker {
-                pool: pool.to_owned(),
-                since_ms: since.0,
-            })
-            .collect(),
         rules: text.to_owned(),
         rules_revision: rules.revision.get(),
+        ..v1::GetHealthResponse::default()
     }
 }
 

@@ -35,10 +35,12 @@ mod topology;
 mod twin;
 
 pub use access::{
-    add_user_command, remove_user_command, role_from_wire, rotate_token_command, users_to_wire,
+    add_join_token_command, add_user_command, join_tokens_to_wire, remove_user_command,
+    revoke_join_token_command, role_from_wire, rotate_token_command, use_join_token_command,
+    users_to_wire,
 };
 pub use field::InvalidField;
-pub use health::{health_to_wire, would_block_to_wire};
+pub use health::{health_rules_to_wire, health_to_wire, would_block_to_wire};
 pub use host::{gpu_to_wire, host_to_wire, queue_to_wire};
 pub use ids::{gpu_uuid, request_id};
 pub use job::{gpus_held, job_to_wire, unit_to_wire};

@@ -79,7 +79,16 @@ macro_rules! same {
         }
     )+};
 }
-same!(String, bool, u32, u64, Option<u32>, Vec<u64>, Vec<String>);
+same!(
+    String,
+    bool,
+    u32,
+    u64,
+    Option<u32>,
+    Option<String>,
+    Vec<u64>,
+    Vec<String>
+);
 
 impl Twin<u32> for u16 {
     fn to_wire(&self) -> u32 {

@@ -1,10 +1,11 @@
-//! Commands about users, and users.
+//! Commands about users and join tokens, and those themselves.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_core::access::{Role, TokenHash, User};
+use muster_core::access::{JoinGrant, JoinToken, Role, TokenHash, User};
 use muster_core::command::AccessCommand;
+use muster_core::time::TimeMs;
 use v1::access::Kind;
 
 use super::error::Field;
@@ -17,6 +18,9 @@ twin_variants! {
         AddUser { request: request, author: author, name: name, user: user },
         RemoveUser { request: request, author: author, name: name },
         RotateToken { request: request, author: author, name: name, token: token_hash },
+        AddJoinToken { request: request, author: author, id: id, grant: grant },
+        RevokeJoinToken { request: request, author: author, id: id },
+        UseJoinToken { request: request, id: id, token: token_hash, host: host },
     }
 }
 
@@ -42,6 +46,49 @@ pub(super) fn record_to_wire(name: &str, user: &User) -> v1::UserRecord {
 pub(super) fn record_from_wire(wire: v1::UserRecord) -> Field<(Arc<str>, User)> {
     let user = User::from_wire("user.user", wire.user)?;
     Ok((wire.name.into(), user))
+}
+
+/// A join token as a state keeps it.
+pub(super) fn join_token_to_wire(id: &str, token: &JoinToken) -> v1::JoinTokenRecord {
+    v1::JoinTokenRecord {
+        id: id.to_owned(),
+        grant: token.grant.to_wire(),
+        author: token.author.clone(),
+        created_at_ms: token.created_at.0,
+        uses: token.uses,
+    }
+}
+
+/// A join token as a state keeps it.
+pub(super) fn join_token_from_wire(wire: v1::JoinTokenRecord) -> Field<(Arc<str>, JoinToken)> {
+    let token = JoinToken {
+        grant: JoinGrant::from_wire("join_token.grant", wire.grant)?,
+        author: wire.author,
+        created_at: TimeMs(wire.created_at_ms),
+        uses: wire.uses,
+    };
+    Ok((wire.id.into(), token))
+}
+
+impl Twin<Option<v1::JoinGrant>> for JoinGrant {
+    fn to_wire(&self) -> Option<v1::JoinGrant> {
+        Some(v1::JoinGrant {
+            token_hash: self.hash.to_wire(),
+            ttl_ms: self.ttl_ms,
+            uses_max: self.uses_max,
+            host_pattern: self.host_pattern.clone(),
+        })
+    }
+
+    fn from_wire(field: &str, wire: Option<v1::JoinGrant>) -> Result<Self, InvalidField> {
+        let wire = required(field, wire)?;
+        Ok(Self {
+            hash: TokenHash::from_wire(field, wire.token_hash)?,
+            ttl_ms: wire.ttl_ms,
+            uses_max: wire.uses_max,
+            host_pattern: wire.host_pattern,
+        })
+    }
 }
 
 impl Twin<Option<v1::UserRights>> for User {

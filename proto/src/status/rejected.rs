@@ -76,6 +76,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::UnknownJob(_)
         | Rejection::UnknownPipeline(_)
         | Rejection::UnknownUser(_)
+        | Rejection::UnknownJoinToken(_)
         | Rejection::UnknownUnit { .. }
         | Rejection::UnknownTask { .. }
         | Rejection::UnknownCheckpoint { .. }
@@ -84,6 +85,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::UnknownGpu(_) => Code::NotFound,
         Rejection::RequestReused
         | Rejection::UserExists(_)
+        | Rejection::JoinTokenExists(_)
         | Rejection::HostIdentityTaken(_)
         | Rejection::GpuClaimedTwice { .. } => Code::AlreadyExists,
         Rejection::QueueFull { .. } | Rejection::ClusterFull { .. } => Code::ResourceExhausted,
@@ -109,6 +111,9 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::ClaimInfeasible { .. }
         | Rejection::NoClaim { .. }
         | Rejection::CellsUnsafe { .. }
+        | Rejection::JoinTokenSpent { .. }
+        | Rejection::JoinTokenOfOthers { .. }
+        | Rejection::HostIsUp(_)
         | Rejection::CheckpointOutOfOrder { .. } => Code::FailedPrecondition,
     }
 }
@@ -137,6 +142,11 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::BreakerWhole(_) => "BREAKER_WHOLE",
         Rejection::UserExists(_) => "USER_EXISTS",
         Rejection::UnknownUser(_) => "UNKNOWN_USER",
+        Rejection::JoinTokenExists(_) => "JOIN_TOKEN_EXISTS",
+        Rejection::UnknownJoinToken(_) => "UNKNOWN_JOIN_TOKEN",
+        Rejection::JoinTokenSpent { .. } => "JOIN_TOKEN_SPENT",
+        Rejection::JoinTokenOfOthers { .. } => "JOIN_TOKEN_OF_OTHERS",
+        Rejection::HostIsUp(_) => "HOST_IS_UP",
         Rejection::HostIdentityTaken(_) => "HOST_IDENTITY_TAKEN",
         Rejection::StaleIncarnation { .. } => "STALE_INCARNATION",
         Rejection::GpuClaimedTwice { .. } => "GPU_CLAIMED_TWICE",
@@ -207,16 +217,13 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         Rejection::TasksAtOnce { job, limit } => at_once(*job, *limit),
         Rejection::TaskTransition { job, task, .. } => texts(&[("job", job), ("task", task)]),
         Rejection::PlacementInfeasible { host, .. } => texts(&[("host", host)]),
-        Rejection::UnknownHost(name) | Rejection::HostIdentityTaken(name) => {
-            texts(&[("host", name)])
-        }
-        Rejection::UnknownGpu(gpu) => texts(&[("gpu", gpu)]),
-        Rejection::StaleIncarnation {
-            name,
-            given,
-            current,
-        } => texts(&[("host", name), ("given", given), ("current", current)]),
-        Rejection::GpuClaimedTwice { gpu, holder } => texts(&[("gpu", gpu), ("host", holder)]),
+        Rejection::UnknownHost(_)
+        | Rejection::HostIdentityTaken(_)
+        | Rejection::JoinTokenOfOthers { .. }
+        | Rejection::HostIsUp(_)
+        | Rejection::UnknownGpu(_)
+        | Rejection::StaleIncarnation { .. }
+        | Rejection::GpuClaimedTwice { .. } => about_host(rejection),
         Rejection::NotBlocked(_)
         | Rejection::LastHost { .. }
         | Rejection::NothingPlanned(_)
@@ -232,11 +239,32 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         | Rejection::QueueFull { .. }
         | Rejection::UserExists(_)
         | Rejection::UnknownUser(_) => about_queue(rejection),
+        Rejection::JoinTokenExists(id)
+        | Rejection::UnknownJoinToken(id)
+        | Rejection::JoinTokenSpent { id, .. } => texts(&[("join_token", id)]),
         Rejection::RequestReused
         | Rejection::InvalidSpec(_)
         | Rejection::InvalidConfiguration(_)
         | Rejection::InvalidRegistration(_)
         | Rejection::InvalidRequest(_) => Vec::new(),
+    }
+}
+
+/// Metadata of a host that is not what it should be, or of its GPUs.
+fn about_host(rejection: &Rejection) -> Metadata {
+    match rejection {
+        Rejection::UnknownHost(name)
+        | Rejection::HostIdentityTaken(name)
+        | Rejection::JoinTokenOfOthers { host: name, .. }
+        | Rejection::HostIsUp(name) => texts(&[("host", name)]),
+        Rejection::UnknownGpu(gpu) => texts(&[("gpu", gpu)]),
+        Rejection::StaleIncarnation {
+            name,
+            given,
+            current,
+        } => texts(&[("host", name), ("given", given), ("current", current)]),
+        Rejection::GpuClaimedTwice { gpu, holder } => texts(&[("gpu", gpu), ("host", holder)]),
+        _ => Vec::new(),
     }
 }
 

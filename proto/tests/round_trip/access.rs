@@ -1,6 +1,6 @@
-//! Drawn commands about users.
+//! Drawn commands about users and join tokens.
 
-use muster_core::access::{Role, TokenHash, User};
+use muster_core::access::{JoinGrant, Role, TokenHash, User};
 use muster_core::command::AccessCommand;
 use proptest::collection::btree_set;
 use proptest::option;
@@ -32,6 +32,29 @@ pub(crate) fn command() -> impl Strategy<Value = AccessCommand> {
                 token,
             }
         }),
+        (request(), text(), text(), grant()).prop_map(|(request, author, id, grant)| {
+            AccessCommand::AddJoinToken {
+                request,
+                author,
+                id,
+                grant,
+            }
+        }),
+        (request(), text(), text()).prop_map(|(request, author, id)| {
+            AccessCommand::RevokeJoinToken {
+                request,
+                author,
+                id,
+            }
+        }),
+        (request(), text(), token(), text()).prop_map(|(request, id, token, host)| {
+            AccessCommand::UseJoinToken {
+                request,
+                id,
+                token,
+                host,
+            }
+        }),
     ]
 }
 
@@ -41,6 +64,16 @@ fn user() -> impl Strategy<Value = User> {
         role,
         queues,
         token,
+    })
+}
+
+fn grant() -> impl Strategy<Value = JoinGrant> {
+    let limits = (any::<u64>(), any::<u32>(), option::of(text()));
+    (token(), limits).prop_map(|(hash, (ttl_ms, uses_max, host_pattern))| JoinGrant {
+        hash,
+        ttl_ms,
+        uses_max,
+        host_pattern,
     })
 }
 

@@ -70,10 +70,12 @@ pub(crate) fn work_done() -> impl Strategy<Value = WorkDone> {
 }
 
 pub(crate) fn duties() -> impl Strategy<Value = HealthDuties> {
-    (any::<u64>(), any::<u64>(), vec(order(), 0..3)).prop_map(|(heard, rules, orders)| {
+    let rules = (any::<u64>(), any::<u64>());
+    (any::<u64>(), rules, vec(order(), 0..3)).prop_map(|(heard, (rules, rules_sum), orders)| {
         HealthDuties {
             heard,
             rules: Revision(rules),
+            rules_sum,
             orders,
         }
     })

@@ -1,10 +1,12 @@
-//! Samples of the fourth version: users with roles.
+//! Samples of the fourth version: users with roles, and join tokens.
 
 use std::sync::Arc;
 
-use muster_core::access::{Role, TokenHash, User};
+use muster_core::access::{JoinGrant, JoinToken, Role, TokenHash, User};
 use muster_core::command::{AccessCommand, Command};
+use muster_core::event::{AccessChange, EventKind};
 use muster_core::state::State;
+use muster_core::time::TimeMs;
 
 use super::REQUEST;
 
@@ -35,9 +37,35 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
             "rotate_token",
             AccessCommand::RotateToken {
                 request: REQUEST,
-                author,
+                author: author.clone(),
                 name,
                 token: TOKEN,
+            },
+        ),
+        (
+            "add_join_token",
+            AccessCommand::AddJoinToken {
+                request: REQUEST,
+                author: author.clone(),
+                id: "a1".to_owned(),
+                grant: grant(Some("gpu-*")),
+            },
+        ),
+        (
+            "revoke_join_token",
+            AccessCommand::RevokeJoinToken {
+                request: REQUEST,
+                author,
+                id: "a1".to_owned(),
+            },
+        ),
+        (
+            "use_join_token",
+            AccessCommand::UseJoinToken {
+                request: REQUEST,
+                id: "a1".to_owned(),
+                token: TOKEN,
+                host: "gpu-1".to_owned(),
             },
         ),
     ];
@@ -56,6 +84,69 @@ pub(crate) fn state() -> State {
     };
     parts.users = vec![(Arc::from("ada"), bound()), (Arc::from("grace"), admin)];
     State::restore(parts)
+}
+
+/// The first version's state, with a join token that was used and one for every host.
+pub(crate) fn state_with_join_tokens() -> State {
+    let mut parts = super::state::parts();
+    let token = |pattern, uses| JoinToken {
+        grant: grant(pattern),
+        author: "grace".to_owned(),
+        created_at: TimeMs(1_000),
+        uses,
+    };
+    parts.join_tokens = vec![
+        (Arc::from("a1"), token(Some("gpu-*"), 3)),
+        (Arc::from("b2"), token(None, 0)),
+    ];
+    State::restore(parts)
+}
+
+/// One event of every change.
+pub(crate) fn kinds() -> Vec<EventKind> {
+    let (name, author, id) = ("ada".to_owned(), "grace".to_owned(), "a1".to_owned());
+    let changes = [
+        AccessChange::UserAdded {
+            name: name.clone(),
+            role: Role::User,
+            queues: vec!["research".to_owned()],
+            author: author.clone(),
+        },
+        AccessChange::UserRemoved {
+            name: name.clone(),
+            author: author.clone(),
+        },
+        AccessChange::UserTokenRotated {
+            name,
+            author: author.clone(),
+        },
+        AccessChange::JoinTokenAdded {
+            id: id.clone(),
+            expires_at: TimeMs(61_000),
+            uses_max: 20,
+            host_pattern: Some("gpu-*".to_owned()),
+            author: author.clone(),
+        },
+        AccessChange::JoinTokenRevoked {
+            id: id.clone(),
+            author,
+        },
+        AccessChange::WorkerJoined {
+            host: "gpu-1".to_owned(),
+            token: id,
+            uses_left: 19,
+        },
+    ];
+    changes.map(EventKind::AccessChanged).into()
+}
+
+fn grant(host_pattern: Option<&str>) -> JoinGrant {
+    JoinGrant {
+        hash: TOKEN,
+        ttl_ms: 60_000,
+        uses_max: 20,
+        host_pattern: host_pattern.map(str::to_owned),
+    }
 }
 
 fn bound() -> User {

@@ -54,6 +54,7 @@ pub(crate) fn parts() -> StateParts {
         health_rules: HealthRules::default(),
         configured_topology: Arc::default(),
         users: Vec::new(),
+        join_tokens: Vec::new(),
     }
 }
 
@@ -300,6 +301,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     kinds.extend(super::health::kinds());
     kinds.extend(super::retries::kinds());
     kinds.push(super::replicas::kind());
+    kinds.extend(super::access::kinds());
     kinds
 }
 

@@ -226,8 +226,11 @@ fn read_header(content: &mut Content<'_>) -> Result<BackupHeader, BackupError> {
             "its header has {length} bytes, the limit is {HEADER_BYTES_MAX} (HEADER_BYTES_MAX)"
         )));
     }
-    let mut bytes = vec![0; length];
-    content.read_exact(&mut bytes).map_err(broken)?;
+    let mut bytes = Vec::new();
+    let read = content.take(length as u64).read_to_end(&mut bytes);
+    if read.map_err(broken)? < length {
+        return Err(broken(io::ErrorKind::UnexpectedEof.into()));
+    }
     BackupHeader::decode(bytes.as_slice())
         .map_err(|error| BackupError::Content(format!("its header: {error}")))
 }

@@ -8,7 +8,7 @@ use openraft::raft::{
 };
 
 use crate::codec::{convert, record};
-use crate::sim::Runtime;
+use crate::sim::{ProductionRuntime, Runtime};
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::types::{LogId, Types};
 
@@ -175,4 +175,39 @@ pub(super) fn transfer_answer_from_proto<M: StateMachine, R: Runtime>(
         },
     };
     Ok(Err(error))
+}
+
+/// Reads a request as [`super::Server`] does; gives it as this build writes it.
+pub(crate) fn reread<M: StateMachine>(
+    request: proto::PeerRequest,
+) -> Result<proto::PeerRequest, DecodeError> {
+    use proto::peer_request::Body;
+    type Of = ProductionRuntime;
+    let again = |vote| {
+        let vote = vote_request_from_proto::<M, Of>(vote)?;
+        Ok::<_, DecodeError>(vote_request_to_proto(&vote))
+    };
+    let body = match request.body {
+        Some(Body::Vote(vote)) => Some(Body::Vote(again(vote)?)),
+        Some(Body::PreVote(vote)) => Some(Body::PreVote(again(vote)?)),
+        Some(Body::Append(append)) => {
+            let append = append_from_proto::<M, Of>(append)?;
+            Some(Body::Append(append_to_proto(&append)))
+        }
+        Some(Body::Transfer(transfer)) => {
+            let transfer = transfer_from_proto::<M, Of>(transfer)?;
+            Some(Body::Transfer(transfer_to_proto(&transfer)))
+        }
+        Some(Body::SnapshotChunk(chunk)) => {
+            convert::vote_from_proto(chunk.vote)?;
+            convert::optional_log_id(chunk.last)?;
+            let membership = convert::stored_membership_from_proto(chunk.membership)?;
+            Some(Body::SnapshotChunk(proto::SnapshotChunk {
+                membership: Some(convert::stored_membership_to_proto(&membership)),
+                ..chunk
+            }))
+        }
+        other => other,
+    };
+    Ok(proto::PeerRequest { body, ..request })
 }

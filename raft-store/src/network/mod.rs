@@ -10,6 +10,7 @@ mod standing;
 mod transport;
 
 pub(crate) use client::Network;
+pub(crate) use convert::reread;
 pub use grpc_client::GrpcTransport;
 pub use grpc_server::{RaftServer, raft_service};
 pub(crate) use receiver::SnapshotReceiver;

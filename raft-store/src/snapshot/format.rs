@@ -252,8 +252,12 @@ fn read_frame(input: &mut impl Read) -> io::Result<(u8, Vec<u8>)> {
     if length > FRAME_BYTES_MAX {
         return Err(invalid("a frame is longer than any that is written"));
     }
-    let mut bytes = vec![0; length];
-    input.read_exact(&mut bytes)?;
+    // Grown by what is there: a length is only a word until its bytes have come.
+    let mut bytes = Vec::with_capacity(length.min(DATA_FRAME_BYTES));
+    input.take(length as u64).read_to_end(&mut bytes)?;
+    if bytes.len() < length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     if crc32fast::hash(&bytes) != u32::from_le_bytes([c0, c1, c2, c3]) {
         return Err(invalid("the checksum of a frame does not match"));
     }

@@ -3,4 +3,4 @@
 mod format;
 mod store;
 
-pub(crate) use store::{SnapshotFile, SnapshotStore};
+pub(crate) use store::{SnapshotFile, SnapshotStore, reread};

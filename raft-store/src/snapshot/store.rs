@@ -234,6 +234,23 @@ impl SnapshotStore {
     }
 }
 
+/// Reads a file as [`SnapshotStore::load`] does, of whatever cluster it is; gives it as this build writes it.
+pub(crate) fn reread<M: StateMachine>(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let mut reader = SnapshotReader::start(bytes)?;
+    let header = reader.header().clone();
+    let meta = to_meta(&header)?;
+    let state = M::read_snapshot(&mut reader)?;
+    reader.finish()?;
+    let header = SnapshotHeader {
+        last: meta.last_log_id.as_ref().map(convert::log_id_to_proto),
+        membership: Some(convert::stored_membership_to_proto(&meta.last_membership)),
+        ..header
+    };
+    let mut writer = SnapshotWriter::start(Vec::new(), &header)?;
+    state.write_snapshot(&mut writer)?;
+    Ok(writer.finish()?)
+}
+
 fn to_meta(header: &SnapshotHeader) -> Result<SnapshotMeta, DecodeError> {
     Ok(SnapshotMeta {
         last_log_id: convert::optional_log_id(header.last)?,

@@ -200,6 +200,9 @@ fn parts(state: &State) -> StateParts {
         users: { state.users.iter() }
             .map(|(name, user)| (name.clone(), user.as_ref().clone()))
             .collect(),
+        join_tokens: { state.join_tokens.iter() }
+            .map(|(id, token)| (id.clone(), token.as_ref().clone()))
+            .collect(),
         requests: requests.map(|(id, answer)| (id, answer.clone())).collect(),
         events: state.events.clone(),
     }

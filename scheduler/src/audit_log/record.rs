@@ -173,9 +173,12 @@ impl Asked {
                 &asked.request_id,
                 format!("pool {}", asked.pool),
             ),
-            Kind::AddUser(_) | Kind::RemoveUser(_) | Kind::RotateUserToken(_) => {
-                Self::access(write)
-            }
+            Kind::AddUser(_)
+            | Kind::RemoveUser(_)
+            | Kind::RotateUserToken(_)
+            | Kind::AddJoinToken(_)
+            | Kind::RevokeJoinToken(_)
+            | Kind::UseJoinToken(_) => Self::access(write),
             Kind::TransferLeader(asked) => Self::by("", "", replica(asked.to_replica_id)),
             Kind::ChangeReplicas(asked) => Self::by("", "", change(asked)),
             Kind::InjectFault(asked) => Self::by("", "", format!("host {}", asked.host)),
@@ -198,6 +201,21 @@ impl Asked {
                 &asked.author,
                 &asked.request_id,
                 format!("token of user {}", asked.name),
+            ),
+            Kind::AddJoinToken(asked) => Self::by(
+                &asked.author,
+                &asked.request_id,
+                format!("join token {}, {} uses", asked.id, asked.uses_max),
+            ),
+            Kind::RevokeJoinToken(asked) => Self::by(
+                &asked.author,
+                &asked.request_id,
+                format!("join token {}", asked.id),
+            ),
+            Kind::UseJoinToken(asked) => Self::by(
+                &format!("join token {}", asked.id),
+                &asked.request_id,
+                format!("host {}", asked.host),
             ),
             _ => Self::default(),
         }
@@ -306,6 +324,9 @@ fn revision(outcome: &Outcome) -> u64 {
         Outcome::AddUser(answer) => answer.revision,
         Outcome::RemoveUser(answer) => answer.revision,
         Outcome::RotateUserToken(answer) => answer.revision,
+        Outcome::AddJoinToken(answer) => answer.revision,
+        Outcome::RevokeJoinToken(answer) => answer.revision,
+        Outcome::UseJoinToken(answer) => answer.revision,
         Outcome::TransferLeader(_)
         | Outcome::ChangeReplicas(_)
         | Outcome::InjectFault(_)

@@ -33,6 +33,12 @@ pub struct Limits {
     /// Calls that a user may make at once after a pause.
     #[schemars(extend("x-reload" = true))]
     pub calls_at_once_per_user: u32,
+    /// Bytes of one request of a user at one replica. Counts where users prove who they are; `message_bytes_max` counts for all.
+    #[schemars(extend("x-reload" = true))]
+    pub request_bytes_per_user_max: u64,
+    /// Bytes of a user's requests at one replica that are not answered yet.
+    #[schemars(extend("x-reload" = true))]
+    pub outstanding_bytes_per_user_max: u64,
     /// Longest that a request without a deadline of its own waits, in milliseconds.
     #[schemars(extend("x-reload" = true))]
     pub request_ms_default: u64,
@@ -50,6 +56,8 @@ impl Default for Limits {
             page_rows_max: 1_000,
             calls_per_second_per_user: 2_000,
             calls_at_once_per_user: 4_000,
+            request_bytes_per_user_max: 4 << 20,
+            outstanding_bytes_per_user_max: 64 << 20,
             request_ms_default: 10_000,
         }
     }
@@ -77,6 +85,15 @@ impl Limits {
             self.streams_per_connection_max > 0,
             "limits.streams_per_connection_max",
             || "must not be 0".to_owned(),
+        )?;
+        let of_request = self.request_bytes_per_user_max;
+        require(of_request > 0, "limits.request_bytes_per_user_max", || {
+            "must not be 0".to_owned()
+        })?;
+        require(
+            self.outstanding_bytes_per_user_max >= of_request,
+            "limits.outstanding_bytes_per_user_max",
+            || format!("must be at least request_bytes_per_user_max, {of_request}"),
         )?;
         require(self.page_rows_max > 0, "limits.page_rows_max", || {
             "must not be 0".to_owned()

@@ -96,9 +96,8 @@ impl Changes {
                 self.hosts.insert(*host);
             }
             EventKind::Unblocked { target, .. } => self.add_unblocked(state, target),
-            EventKind::JobSuspended { job, .. } => self.add_job(state, *job),
-            EventKind::JobResumed { job, .. } => {
-                self.plan = true;
+            EventKind::JobSuspended { job, .. } | EventKind::JobResumed { job, .. } => {
+                self.plan |= matches!(kind, EventKind::JobResumed { .. });
                 self.add_job(state, *job);
             }
             EventKind::JobSubmitted { .. }
@@ -124,6 +123,7 @@ impl Changes {
             | EventKind::JobPruned { .. }
             | EventKind::JobDefaultsSet { .. }
             | EventKind::ReplicaChanged { .. }
+            | EventKind::AccessChanged { .. }
             | EventKind::TaskStarted { .. }
             | EventKind::HostHealthChanged { .. }
             | EventKind::GpuHealthChanged { .. }

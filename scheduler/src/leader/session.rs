@@ -168,6 +168,8 @@ pub enum ToWorker {
     },
     /// Makes a host that simulates its GPUs see something.
     Inject(Box<v1::InjectFault>),
+    /// Asks the worker about itself.
+    Debug(Box<v1::DebugOrder>),
     /// The last message: the stream ends.
     Close(CloseReason),
 }

@@ -40,6 +40,7 @@ use crate::leader::shadow_store::Fence;
 pub use crate::leader::tenure::replicas::CHANGE_MS_MAX;
 use crate::leader::tenure::replicas::Reform;
 use crate::leader::{Clock, LeaderLoop, PeerLinks, telemetry};
+use crate::spans;
 
 /// Inputs taken in one step.
 const INPUTS_PER_STEP_MAX: usize = 4_096;
@@ -266,8 +267,9 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             let Some((id, session)) = self.sessions.of_host(host) else {
                 continue;
             };
-            session.sent = state.revision;
+            let before = std::mem::replace(&mut session.sent, state.revision);
             let desired = desired::of_host(state, host);
+            spans::ordered(state, (host, before), &desired);
             self.sessions.send(id, ToWorker::Desired(Box::new(desired)));
             computed += 1;
             if computed % DESIRED_PER_YIELD == 0 {
@@ -389,6 +391,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         let planned = self.planning.plan(state, now, self.parts.settings.budget);
         let took = began.elapsed();
         telemetry::planned(took, (scope, &planned));
+        spans::planned(&planned.steps, took);
         self.planning.ran(took, planned.steps.len());
         if planned.more {
             self.planning.request();

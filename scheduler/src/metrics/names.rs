@@ -124,7 +124,7 @@ metrics! {
     describe_histogram BACKUP_SECONDS = "muster_scheduler_backup_seconds":
         "Time of a backup: taken, written, synced and read back.";
     describe_counter REFUSED_TOTAL = "muster_scheduler_refused_total":
-        "Calls refused because of who called, by reason (NO_CREDENTIAL, BAD_TOKEN, UNKNOWN_USER, ROLE_TOO_WEAK, TOO_MANY_CALLS).";
+        "Calls refused because of who called, by reason (NO_CREDENTIAL, BAD_TOKEN, UNKNOWN_USER, USER_IS_LOCAL, ROLE_TOO_WEAK, TOO_MANY_CALLS, TOO_MANY_BYTES, BAD_JOIN_TOKEN).";
     describe_counter REQUESTS_TOTAL = "muster_scheduler_requests_total":
         "Unary requests by method and gRPC code.";
     describe_histogram REQUEST_SECONDS = "muster_scheduler_request_seconds":

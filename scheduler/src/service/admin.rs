@@ -1,6 +1,8 @@
 //! `AdminService`.
 
-use muster_proto::convert::{health_to_wire, users_to_wire};
+use muster_proto::convert::{
+    health_rules_to_wire, health_to_wire, join_tokens_to_wire, users_to_wire,
+};
 use muster_proto::v1;
 use muster_proto::v1::admin_service_server::AdminService;
 use muster_proto::v1::write::Kind;
@@ -12,11 +14,12 @@ use crate::service::audit::{self, Records};
 use crate::service::backup::{self, Saved, require_admin};
 use crate::service::context::Context;
 use crate::service::deadline;
+use crate::service::debug::{self, Answer, Question};
 use crate::service::gate::caller_of;
 use crate::service::jobs::mismatched;
 use crate::service::local_write::membership_status;
 use crate::service::read;
-use crate::service::write::write;
+use crate::service::write::{Calling, write};
 
 /// `AdminService` of one replica.
 pub(crate) struct Admin(pub(crate) Context);
@@ -78,8 +81,13 @@ impl AdminService for Admin {
     ) -> Result<Response<v1::GetHealthResponse>, Status> {
         let _place = self.0.admit()?;
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
-        let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
-        Ok(Response::new(health_to_wire(&state)))
+        let asked = request.into_inner();
+        let state = read::state(&self.0, asked.consistency, deadline).await?;
+        Ok(Response::new(if asked.only_rules {
+            health_rules_to_wire(&state)
+        } else {
+            health_to_wire(&state)
+        }))
     }
 
     async fn set_health_rules(
@@ -205,10 +213,98 @@ impl AdminService for Admin {
         Ok(Response::new(users_to_wire(&state)))
     }
 
+    async fn add_join_token(
+        &self,
+        request: Request<v1::AddJoinTokenRequest>,
+    ) -> Result<Response<v1::AddJoinTokenResponse>, Status> {
+        write!(self, request, AddJoinToken)
+    }
+
+    async fn revoke_join_token(
+        &self,
+        request: Request<v1::RevokeJoinTokenRequest>,
+    ) -> Result<Response<v1::RevokeJoinTokenResponse>, Status> {
+        write!(self, request, RevokeJoinToken)
+    }
+
+    async fn list_join_tokens(
+        &self,
+        request: Request<v1::ListJoinTokensRequest>,
+    ) -> Result<Response<v1::ListJoinTokensResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
+        let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
+        Ok(Response::new(join_tokens_to_wire(&state)))
+    }
+
     async fn inject_fault(
         &self,
         request: Request<v1::InjectFaultRequest>,
     ) -> Result<Response<v1::InjectFaultResponse>, Status> {
         write!(self, request, InjectFault)
+    }
+
+    async fn set_log_level(
+        &self,
+        request: Request<v1::SetLogLevelRequest>,
+    ) -> Result<Response<v1::SetLogLevelResponse>, Status> {
+        let (question, calling) = self.asked(request, |asked| {
+            let target = asked.target.clone();
+            let mut about = debug::subject(target.as_ref());
+            about = format!("{about}: {} for {} ms", asked.change, asked.for_ms);
+            let author = asked.author.clone();
+            (author, target, about, Question::SetLogLevel(asked))
+        });
+        match self.ask("SetLogLevel", question, calling).await? {
+            Answer::LogLevel(level) => Ok(Response::new(level)),
+            Answer::Info(_) => Err(debug::mismatched()),
+        }
+    }
+
+    async fn get_debug_info(
+        &self,
+        request: Request<v1::GetDebugInfoRequest>,
+    ) -> Result<Response<v1::GetDebugInfoResponse>, Status> {
+        let (question, calling) = self.asked(request, |asked| {
+            let about = debug::subject(asked.target.as_ref());
+            (asked.author, asked.target, about, Question::Tell)
+        });
+        match self.ask("GetDebugInfo", question, calling).await? {
+            Answer::Info(info) => Ok(Response::new(*info)),
+            Answer::LogLevel(_) => Err(debug::mismatched()),
+        }
+    }
+}
+
+/// Who asks, which process, the same in words, and what.
+type About = (String, Option<v1::DebugTarget>, String, Question);
+
+impl Admin {
+    /// A question about a process, and who asks it until when.
+    fn asked<T>(&self, request: Request<T>, read: impl FnOnce(T) -> About) -> (About, Calling) {
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
+        let calling = (deadline, request.remote_addr(), caller_of(&request));
+        (read(request.into_inner()), calling)
+    }
+
+    /// Asks a process, for an admin; noted in the audit log.
+    async fn ask(
+        &self,
+        method: &str,
+        (author, target, about, question): About,
+        (deadline, from, caller): Calling,
+    ) -> Result<Answer, Status> {
+        let _place = self.0.admit()?;
+        let author = caller.author(author);
+        let allowed = require_admin(&self.0, (&caller, &author), "look into processes");
+        let record = Record::told(method, (&author, about), from);
+        let answer = match allowed {
+            Ok(()) => debug::ask(&self.0, (target, question), deadline).await,
+            Err(refusal) => Err(refusal),
+        };
+        self.0
+            .note(record.answered_with(answer.as_ref().err()))
+            .await;
+        answer
     }
 }

@@ -15,6 +15,7 @@ use crate::config::SchedulerConfig;
 use crate::leader::{LeaderInput, SharedShadows, SystemClock, WorkerDirectory};
 use crate::service::exec::{EXEC_SESSIONS_MAX, Pairings};
 use crate::service::forward::Forwarder;
+use crate::service::gate::Provider;
 use crate::service::peer_pool::PeerPool;
 use crate::service::replies::Replies;
 use crate::watch_hub::WatchHub;
@@ -40,6 +41,8 @@ pub(crate) struct ContextParts {
     pub(crate) peers: Arc<PeerPool>,
     pub(crate) forwarder: Forwarder,
     pub(crate) audit: AuditLog,
+    /// Whose tokens are taken beside the cluster's own.
+    pub(crate) provider: Option<Provider>,
     /// Ends every stream.
     pub(crate) stop: CancellationToken,
 }

@@ -22,6 +22,7 @@ use crate::service::context::Context;
 use crate::service::gate::{Caller, caller_of};
 use crate::service::write::{Calling, write};
 use crate::service::{deadline, exec, explain, logs, page, pipelines, progress, read};
+use crate::spans::{Submission, traced};
 
 /// `JobService` of one replica.
 pub(crate) struct Jobs(pub(crate) Context);
@@ -54,10 +55,13 @@ impl JobService for Jobs {
         let began = Instant::now();
         let _place = self.0.admit()?;
         let caller = self.caller(&request);
-        let outcome = write(&self.0, Kind::SubmitJob(request.into_inner()), caller).await?;
+        let span = Submission::began(&request, &request.get_ref().request_id);
+        let outcome = write(&self.0, Kind::SubmitJob(request.into_inner()), caller).await;
+        let context = span.and_then(|span| span.answered(self.0.config.replica_id, &outcome));
+        let outcome = outcome?;
         histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
         match outcome {
-            Outcome::SubmitJob(response) => Ok(Response::new(response)),
+            Outcome::SubmitJob(response) => Ok(traced(response, context)),
             _ => Err(mismatched()),
         }
     }
@@ -149,11 +153,14 @@ impl JobService for Jobs {
         let began = Instant::now();
         let _place = self.0.admit()?;
         let caller = self.caller(&request);
+        let span = Submission::began(&request, &request.get_ref().request_id);
         let submit = Kind::SubmitPipeline(request.into_inner());
-        let outcome = write(&self.0, submit, caller).await?;
+        let outcome = write(&self.0, submit, caller).await;
+        let context = span.and_then(|span| span.answered(self.0.config.replica_id, &outcome));
+        let outcome = outcome?;
         histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
         match outcome {
-            Outcome::SubmitPipeline(response) => Ok(Response::new(response)),
+            Outcome::SubmitPipeline(response) => Ok(traced(response, context)),
             _ => Err(mismatched()),
         }
     }

@@ -8,16 +8,18 @@ use muster_core::spec::{JobSpec, Violation, check_submission};
 use muster_core::state::{Answer, State};
 use muster_core::time::TimeMs;
 use muster_proto::convert::{
-    add_user_command, block_command, cancel_command, configure_queues_command, remove_user_command,
-    reset_breaker_command, resume_command, rotate_token_command, set_health_rules_command,
-    set_queue_command, set_topology_command, submit_command, submit_pipeline_command,
-    suspend_command, unblock_command,
+    add_join_token_command, add_user_command, block_command, cancel_command,
+    configure_queues_command, remove_user_command, reset_breaker_command, resume_command,
+    revoke_join_token_command, rotate_token_command, set_health_rules_command, set_queue_command,
+    set_topology_command, submit_command, submit_pipeline_command, suspend_command,
+    unblock_command, use_join_token_command,
 };
 use muster_proto::status;
 use muster_proto::v1;
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
 use muster_raft_store::MembershipError;
+use muster_tracing::now_ns;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -26,6 +28,7 @@ use crate::service::context::Context;
 use crate::service::replies::{inject, injected_gpu};
 use crate::service::write::propose_status;
 use crate::service::{configuration, health, impact, pipelines, replicas};
+use crate::spans;
 
 /// Checks everything that needs no state, so that a bad request is refused by the replica that got it.
 pub(crate) fn check(write: &Kind) -> Result<(), Status> {
@@ -45,6 +48,9 @@ pub(crate) fn check(write: &Kind) -> Result<(), Status> {
         Kind::AddUser(request) => drop(command(add_user_command(request))?),
         Kind::RemoveUser(request) => drop(command(remove_user_command(request))?),
         Kind::RotateUserToken(request) => drop(command(rotate_token_command(request))?),
+        Kind::AddJoinToken(request) => drop(command(add_join_token_command(request))?),
+        Kind::RevokeJoinToken(request) => drop(command(revoke_join_token_command(request))?),
+        Kind::UseJoinToken(request) => drop(command(use_join_token_command(request))?),
         Kind::InjectFault(request) => drop(injected_gpu(&request)?),
         Kind::ChangeReplicas(request) => drop(replicas::change(&request)?),
         Kind::TransferLeader(_) => {}
@@ -106,9 +112,12 @@ pub(crate) async fn execute(
         Kind::ResetBreaker(request) => health::reset_breaker(context, request)
             .await
             .map(Outcome::ResetBreaker),
-        write @ (Kind::AddUser(_) | Kind::RemoveUser(_) | Kind::RotateUserToken(_)) => {
-            change_users(context, write).await
-        }
+        write @ (Kind::AddUser(_)
+        | Kind::RemoveUser(_)
+        | Kind::RotateUserToken(_)
+        | Kind::AddJoinToken(_)
+        | Kind::RevokeJoinToken(_)
+        | Kind::UseJoinToken(_)) => change_access(context, write).await,
         Kind::TransferLeader(request) => transfer(context, request)
             .await
             .map(Outcome::TransferLeader),
@@ -122,7 +131,7 @@ pub(crate) async fn execute(
 }
 
 /// Who may do what.
-async fn change_users(context: &Context, write: Kind) -> Result<Outcome, Status> {
+async fn change_access(context: &Context, write: Kind) -> Result<Outcome, Status> {
     match write {
         Kind::AddUser(request) => {
             let (revision, _) = propose(context, command(add_user_command(request))?).await?;
@@ -141,7 +150,31 @@ async fn change_users(context: &Context, write: Kind) -> Result<Outcome, Status>
                 revision,
             }))
         }
-        _ => Err(Status::internal("a change of users is none")),
+        other => change_join_tokens(context, other).await,
+    }
+}
+
+/// Who comes in.
+async fn change_join_tokens(context: &Context, write: Kind) -> Result<Outcome, Status> {
+    let at = async |converted| {
+        let (revision, _) = propose(context, command(converted)?).await?;
+        Ok::<u64, Status>(revision.get())
+    };
+    match write {
+        Kind::AddJoinToken(request) => {
+            let revision = at(add_join_token_command(request)).await?;
+            Ok(Outcome::AddJoinToken(v1::AddJoinTokenResponse { revision }))
+        }
+        Kind::RevokeJoinToken(request) => {
+            let revision = at(revoke_join_token_command(request)).await?;
+            let response = v1::RevokeJoinTokenResponse { revision };
+            Ok(Outcome::RevokeJoinToken(response))
+        }
+        Kind::UseJoinToken(request) => {
+            let revision = at(use_join_token_command(request)).await?;
+            Ok(Outcome::UseJoinToken(v1::UseJoinTokenResponse { revision }))
+        }
+        _ => Err(Status::internal("a change of access is none")),
     }
 }
 
@@ -242,6 +275,7 @@ async fn submit(
             repeated: false,
         });
     }
+    let began_ns = now_ns();
     let (revision, answer) = propose(context, command).await?;
     let Answer::Job(JobId(job_id)) = answer else {
         return Err(Status::internal(
@@ -250,11 +284,13 @@ async fn submit(
     };
     // A job's id is the revision of its submission.
     let repeated = job_id != revision.get();
-    Ok(v1::SubmitJobResponse {
+    let response = v1::SubmitJobResponse {
         job_id,
         revision: revision.get(),
         repeated,
-    })
+    };
+    spans::proposed(began_ns, context.config.replica_id, &response);
+    Ok(response)
 }
 
 async fn block(context: &Context, request: v1::BlockRequest) -> Result<v1::BlockResponse, Status> {

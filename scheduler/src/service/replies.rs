@@ -52,6 +52,7 @@ enum Kind {
         is_overrun: Arc<AtomicBool>,
     },
     Inject(oneshot::Sender<v1::InjectResult>),
+    Debug(oneshot::Sender<v1::DebugAnswer>),
 }
 
 /// A reader's end of a request for output.
@@ -107,6 +108,15 @@ impl Replies {
         (self.expect(session, Kind::Inject(sender)), receiver)
     }
 
+    /// Expects what a worker says of itself.
+    pub(crate) fn expect_debug(
+        &self,
+        session: SessionId,
+    ) -> (u64, oneshot::Receiver<v1::DebugAnswer>) {
+        let (sender, receiver) = oneshot::channel();
+        (self.expect(session, Kind::Debug(sender)), receiver)
+    }
+
     fn expect(&self, session: SessionId, kind: Kind) -> u64 {
         let mut inner = self.lock();
         inner.next_id += 1;
@@ -152,20 +162,28 @@ impl Replies {
 
     /// A worker answered a drill.
     pub(crate) fn injected(&self, session: SessionId, result: v1::InjectResult) {
-        let mut inner = self.lock();
-        let is_own = inner
-            .waiting
-            .get(&result.id)
-            .is_some_and(|waiting| waiting.session == session);
-        if is_own
-            && let Some(Waiting {
-                kind: Kind::Inject(sender),
-                ..
-            }) = inner.waiting.remove(&result.id)
-        {
+        if let Some(Kind::Inject(sender)) = self.answered(session, result.id) {
             // A caller that has gone away does not want its answer.
             drop(sender.send(result));
         }
+    }
+
+    /// A worker told something of itself.
+    pub(crate) fn told(&self, session: SessionId, answer: v1::DebugAnswer) {
+        if let Some(Kind::Debug(sender)) = self.answered(session, answer.id) {
+            // As above.
+            drop(sender.send(answer));
+        }
+    }
+
+    /// Who waits for the one answer of a request; a worker answers its own requests only.
+    fn answered(&self, session: SessionId, id: u64) -> Option<Kind> {
+        let mut inner = self.lock();
+        let waiting = inner.waiting.get(&id)?;
+        if waiting.session != session {
+            return None;
+        }
+        inner.waiting.remove(&id).map(|waiting| waiting.kind)
     }
 
     /// A stream is gone: those who wait for its answers are told by the end of their channels.

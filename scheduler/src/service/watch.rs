@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use futures::Stream;
 use futures::stream::unfold;
-use muster_core::event::Event;
+use muster_core::event::{Event, EventKind};
 use muster_core::ids::{JobId, Revision};
 use muster_core::state::State;
 use muster_proto::status::{self, compacted};
@@ -118,13 +118,16 @@ struct Sight {
 impl Sight {
     /// Events of jobs that are forgotten are shown to nobody who does not see all.
     fn has(&self, event: &Event) -> bool {
-        let Some(job) = event.kind.job() else {
-            return true;
-        };
-        let sees = |state: &State| {
-            state
-                .job(job)
-                .is_some_and(|job| self.caller.sees(state, job))
+        let sees = |state: &State| match (&event.kind, event.kind.job()) {
+            (_, Some(job)) => {
+                let job = state.job(job);
+                job.is_some_and(|job| self.caller.sees(state, job))
+            }
+            (EventKind::AccessChanged(change), None) if change.is_for_admins() => {
+                self.caller.is_admin(state) == Some(true)
+            }
+            // Whoever was removed meanwhile sees nothing more.
+            (_, None) => self.caller == Caller::Replica || self.caller.role(state).is_some(),
         };
         self.caller == Caller::Open || self.context.handle.with_state(sees)
     }

@@ -73,6 +73,7 @@ impl WorkerService for Workers {
         };
         tokio::spawn(incoming.run(to_worker));
         let outgoing = Outgoing {
+            cluster_id: self.0.config.cluster_id.clone(),
             outgoing,
             _gone: gone.drop_guard(),
             _place: place,
@@ -215,6 +216,9 @@ impl Incoming {
             Some(FromWire::InjectResult(result)) => {
                 self.context.replies().injected(self.session, result);
             }
+            Some(FromWire::Debug(answer)) => {
+                self.context.replies().told(self.session, answer);
+            }
             Some(FromWire::Hello(_)) => {
                 return Err(Status::invalid_argument(
                     "`Hello` opens a stream and comes once",
@@ -254,6 +258,7 @@ impl Incoming {
 
 /// From the leader loop to a worker.
 struct Outgoing {
+    cluster_id: String,
     outgoing: mpsc::Receiver<ToWorker>,
     _gone: DropGuard,
     _place: OwnedSemaphorePermit,
@@ -277,7 +282,10 @@ impl Outgoing {
             }
             Some(ToWorker::Close(reason)) => Some((Err(closed(&reason)), None)),
             Some(message) => {
-                let kind = to_wire(message)?;
+                let mut kind = to_wire(message)?;
+                if let ToWire::Welcome(welcome) = &mut kind {
+                    welcome.cluster_id.clone_from(&outgoing.cluster_id);
+                }
                 let message = v1::LeaderMessage { kind: Some(kind) };
                 Some((Ok(message), Some(outgoing)))
             }
@@ -322,6 +330,7 @@ fn to_wire(message: ToWorker) -> Option<ToWire> {
             leadership_epoch: leader.get(),
             timings: Some(timings.into()),
             replica_addresses: replicas,
+            cluster_id: String::new(),
         }),
         ToWorker::Replicas(addresses) => ToWire::Replicas(v1::ReplicaAddresses { addresses }),
         ToWorker::Desired(desired) => ToWire::Desired((&*desired).into()),
@@ -339,6 +348,7 @@ fn to_wire(message: ToWorker) -> Option<ToWire> {
         ToWorker::Exec(order) => ToWire::Exec(*order),
         ToWorker::LogCancel { id } => ToWire::LogCancel(v1::LogCancel { id }),
         ToWorker::Inject(order) => ToWire::InjectFault(*order),
+        ToWorker::Debug(order) => ToWire::Debug(*order),
         ToWorker::Close(_) => return None,
     })
 }

@@ -9,6 +9,7 @@ use muster_proto::v1;
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
 use muster_raft_store::ProposeError;
+use muster_tracing::now_ns;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Status};
 
@@ -18,6 +19,7 @@ use crate::service::addressee::is_undone;
 use crate::service::context::Context;
 use crate::service::gate::Caller;
 use crate::service::{local_write, read};
+use crate::spans;
 
 /// Reason of a failure whose effect is unknown; repeating the request is safe.
 pub(crate) const UNKNOWN_OUTCOME: &str = "UNKNOWN_OUTCOME";
@@ -83,10 +85,14 @@ async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<O
         let result = match &now.leader {
             _ if now.is_self => local_write::execute(context, write.clone(), deadline).await,
             Some(leader) if leader.id != context.config.replica_id.get() => {
-                context
+                let began_ns = now_ns();
+                let forwarded = context
                     .forwarder
                     .forward(leader.clone(), write.clone(), deadline)
-                    .await
+                    .await;
+                let ids = (context.config.replica_id, leader.id);
+                spans::forwarded(began_ns, ids, &forwarded);
+                forwarded
             }
             _ => Err(status::not_leader(None)),
         };
@@ -138,6 +144,9 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
         | Kind::AddUser(_)
         | Kind::RemoveUser(_)
         | Kind::RotateUserToken(_)
+        | Kind::AddJoinToken(_)
+        | Kind::RevokeJoinToken(_)
+        | Kind::UseJoinToken(_)
         // A repetition finds it done.
         | Kind::ChangeReplicas(_) => true,
         Kind::TransferLeader(_) | Kind::InjectFault(_) => false,
@@ -185,6 +194,9 @@ const fn name(write: &Kind) -> &'static str {
         Kind::AddUser(_) => "AddUser",
         Kind::RemoveUser(_) => "RemoveUser",
         Kind::RotateUserToken(_) => "RotateUserToken",
+        Kind::AddJoinToken(_) => "AddJoinToken",
+        Kind::RevokeJoinToken(_) => "RevokeJoinToken",
+        Kind::UseJoinToken(_) => "Join",
         Kind::TransferLeader(_) => "TransferLeader",
         Kind::ChangeReplicas(_) => "ChangeReplicas",
         Kind::InjectFault(_) => "InjectFault",

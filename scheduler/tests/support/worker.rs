@@ -213,7 +213,10 @@ impl Session {
             FromLeader::LogRequest(request) => {
                 tokio::spawn(print(request, outgoing.clone()));
             }
-            FromLeader::LogCancel(_) | FromLeader::Exec(_) | FromLeader::Replicas(_) => {}
+            FromLeader::LogCancel(_)
+            | FromLeader::Exec(_)
+            | FromLeader::Replicas(_)
+            | FromLeader::Debug(_) => {}
             FromLeader::InjectFault(inject) => {
                 let what = inject.injection.and_then(|injection| injection.what);
                 let Some(v1::injection::What::Signal(signal)) = what else {

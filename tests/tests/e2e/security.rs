@@ -28,8 +28,9 @@ const VIEWERS: &str = "GetJob ListJobs ExplainJob GetPipeline ListPipelines Stre
 const USERS: &str = "SubmitJob CancelJob SuspendJob ResumeJob SubmitPipeline JobService/Exec";
 const OPERATORS: &str = "ExportState Block Unblock ResetBreaker";
 const ADMINS: &str = "SetQueue ConfigureQueues SetTopology SetHealthRules TransferLeader ChangeReplicas TriggerSnapshot SaveSnapshot \
-    ReadAuditLog InjectFault AddUser RemoveUser RotateUserToken ListUsers";
-const WORKERS: &str = "Session WorkerService/Exec";
+    ReadAuditLog InjectFault SetLogLevel GetDebugInfo AddUser RemoveUser RotateUserToken ListUsers AddJoinToken RevokeJoinToken ListJoinTokens";
+const WORKERS: &str = "Session WorkerService/Exec RenewCertificate";
+const ANYBODY: &str = "GetAuthorities Join";
 const REPLICAS: &str =
     "ForwardWrites ForwardLogs ForwardProgress ForwardExec ShadowBeats GetShadows Call Append";
 
@@ -63,7 +64,8 @@ fn needed(path: &str) -> Option<usize> {
     let found: Vec<usize> = (0..classes.len())
         .filter(|class| is_in(classes[*class]))
         .collect();
-    let others = usize::from(is_in(WORKERS)) + usize::from(is_in(REPLICAS));
+    let others = [WORKERS, REPLICAS, ANYBODY].map(|names| usize::from(is_in(names)));
+    let others: usize = others.iter().sum();
     assert_eq!(found.len() + others, 1, "{path} is in one class");
     found.first().copied()
 }
@@ -127,6 +129,14 @@ async fn every_call_takes_what_it_takes() {
         })
         .await;
         for path in calls() {
+            if ANYBODY
+                .split(' ')
+                .any(|name| path.ends_with(&format!("/{name}")))
+            {
+                let answer = call(&nobody, &path, None).await;
+                assert_ne!(answer.0, Code::Unauthenticated, "{path}: {answer:?}");
+                continue;
+            }
             let unproven = |reason: &str| (Code::Unauthenticated, reason.to_owned());
             assert_eq!(
                 call(&nobody, &path, None).await,
@@ -156,7 +166,9 @@ async fn every_call_takes_what_it_takes() {
                 assert_eq!(answer != too_weak, is_enough, "{path} as {at}: {answer:?}");
                 assert_ne!(answer.0, Code::Unauthenticated, "{path} as {at}");
             }
-            let is_of_workers = path.contains("WorkerService") || path.ends_with("GetHealth");
+            let is_of_workers = path.contains("WorkerService")
+                || path.ends_with("GetHealth")
+                || path.ends_with("RenewCertificate");
             let answer = call(&worker, &path, None).await;
             assert_eq!(
                 answer != too_weak,
@@ -340,10 +352,13 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_calls_too_fast_waits_and_nobody_else_does() {
-    let limits = serde_json::json!({"calls_per_second_per_user": 5, "calls_at_once_per_user": 10});
+async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else() {
+    let limits = serde_json::json!({
+        "calls_per_second_per_user": 5, "calls_at_once_per_user": 10, "request_bytes_per_user_max": 20_000,
+    });
     let cluster = SecuredCluster::start_with(&limits).await;
     let ada = cluster.add_user(&["ada", "--role", "viewer"]).await;
+    let carol = cluster.add_user(&["carol", "--role", "user"]).await;
     let bob = cluster.add_user(&["bob", "--role", "viewer"]).await;
     let nobody = channel(&cluster.addresses[0], &cluster.tls(None))
         .await
@@ -375,6 +390,15 @@ async fn a_user_who_calls_too_fast_waits_and_nobody_else_does() {
     for _ in 0..40 {
         admin.status(v1::Consistency::Stale).await.unwrap();
     }
+    // A request that is too large is refused with the limit's name, as long as it is a user's.
+    let carol = cluster.client_of(None, Some(carol)).await;
+    let large = shell(&format!("true {}", "x".repeat(30_000)));
+    let refused = carol.submit_job(large.clone()).await.unwrap_err();
+    assert_eq!(refused.reason(), Some("TOO_MANY_BYTES"), "{refused}");
+    let said = refused.to_string();
+    assert!(said.contains("request_bytes_per_user_max"), "{said}");
+    carol.submit_job(shell("true")).await.unwrap();
+    admin.submit_job(large).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -172,6 +172,7 @@ impl Executor {
                 let key = assignment.key;
                 tracing::info!(job = %key.job, task = %key.task, epoch = %assignment.epoch, "starting a task");
                 metrics::task_started();
+                self.runner.start_spans().journalled(RunId::of(&assignment));
                 self.runner.start(*assignment, deadline);
             }
             Action::Begin {

@@ -23,7 +23,7 @@ pub(crate) struct Health {
     /// XIDs of the driver that it does not know.
     xids: VecDeque<XidSeen>,
     heard: Told<u64>,
-    rules: Told<Revision>,
+    rules: Told<(Revision, u64)>,
     own_signs: OwnSigns,
 }
 
@@ -55,7 +55,7 @@ impl Health {
                 is_told: true,
             },
             rules: Told {
-                newest: Revision::default(),
+                newest: (Revision::default(), 0),
                 is_told: true,
             },
             own_signs: OwnSigns::default(),
@@ -125,10 +125,10 @@ impl Health {
         }
     }
 
-    /// The rules that are in force.
-    pub(super) fn rules(&mut self, revision: Revision) {
-        if self.rules.newest != revision {
-            self.rules.set(revision);
+    /// The rules that are in force: the revision that set them, and by what their file is known.
+    pub(super) fn rules(&mut self, rules: (Revision, u64)) {
+        if self.rules.newest != rules {
+            self.rules.set(rules);
             self.tell_again();
         }
     }
@@ -152,7 +152,8 @@ impl Health {
             self.heard.is_told = seen.try_send(Seen::Heard(self.heard.newest)).is_ok();
         }
         if !self.rules.is_told {
-            self.rules.is_told = seen.try_send(Seen::Rules(self.rules.newest)).is_ok();
+            let (revision, sum) = self.rules.newest;
+            self.rules.is_told = seen.try_send(Seen::Rules(revision, sum)).is_ok();
         }
     }
 }

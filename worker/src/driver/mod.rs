@@ -5,6 +5,7 @@
 
 mod beats;
 mod clock_offset;
+mod debug;
 mod executor;
 mod health;
 mod output;
@@ -207,6 +208,10 @@ impl Driver {
             LeaderKind::LogRequest(request) => open.output.begin(request),
             LeaderKind::LogCancel(cancel) => open.output.cancel(cancel.id),
             LeaderKind::InjectFault(order) => self.inject(order, open),
+            LeaderKind::Debug(order) => {
+                let answer = debug::answer(order, &self.settings.borrow());
+                say(open, WorkerKind::Debug(answer));
+            }
             LeaderKind::Exec(order) => {
                 let tasks = self.agent.tasks();
                 self.execs.begin(&open.session.leader, order, |id| {
@@ -252,6 +257,7 @@ impl Driver {
     }
 
     async fn supervisor(&mut self, id: RunId, report: SupervisorReport) -> Result<(), Error> {
+        self.runner.start_spans().reported(id, &report);
         match &report {
             SupervisorReport::Prepared { .. } | SupervisorReport::Started => {}
             SupervisorReport::Stuck { detail, .. } => {
@@ -361,7 +367,12 @@ impl Driver {
                     epoch,
                     deadline,
                 } => self.runner.extend(RunId { key, epoch }, deadline),
-                other => rest.push(other),
+                other => {
+                    if let Action::Start { assignment, .. } = &other {
+                        self.runner.start_spans().decided(assignment);
+                    }
+                    rest.push(other);
+                }
             }
         }
         if rest.is_empty() {

@@ -8,6 +8,7 @@ mod memory;
 mod monitor;
 mod nvml;
 mod nvml_gauges;
+mod nvml_pairs;
 mod nvml_sensors;
 mod open;
 mod sensors;
@@ -32,7 +33,8 @@ pub use helper::{HelpedBackend, HelperProgram};
 pub(crate) use memory::FaultMemory;
 pub(crate) use monitor::{GpuMonitor, GpuNews, InjectError};
 pub use nvml::NvmlBackend;
-pub(crate) use open::open_gpus;
+pub(crate) use nvml_pairs::{BAD_PAIRS, GOOD_PAIRS, PAIRS_RULE};
+pub(crate) use open::{open_gpus, try_driver};
 pub use sensors::{GpuReadings, GpuSensors};
 pub use simulated::SimulatedBackend;
 pub use timeline::{Timeline, TimelineError};
@@ -41,9 +43,12 @@ pub(crate) use usage::GpuUse;
 /// What can be wrong with GPUs as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
-    /// The host has no NVIDIA driver library, or it does not start.
+    /// The host has no NVIDIA driver library.
     #[error("no NVIDIA driver answers on this host: {0}")]
     NoDriver(String),
+    /// The library is there, and says that the driver does not start.
+    #[error("NVIDIA's driver does not start: {0}")]
+    DriverDoesNotStart(String),
     /// The driver answered a question with an error.
     #[error("asking NVML for {what} failed")]
     Nvml {

@@ -54,9 +54,9 @@ impl NvmlBackend {
     /// `ecc_counts` are new; of a GPU of which it says nothing, those that come from now on.
     ///
     /// # Errors
-    /// [`GpuError::NoDriver`] if there is no driver; else why it cannot count the GPUs.
+    /// [`GpuError::NoDriver`] if there is no driver, [`GpuError::DriverDoesNotStart`] if it does not start; else why it cannot count the GPUs.
     pub fn open(ecc_counts: &BTreeMap<GpuUuid, u64>) -> Result<Self, GpuError> {
-        let nvml = Nvml::init().map_err(|error| GpuError::NoDriver(error.to_string()))?;
+        let nvml = Nvml::init().map_err(|error| not_started(&error))?;
         // Leaked once per process: event sets borrow it for as long as the monitor lives.
         let nvml: &'static Nvml = Box::leak(Box::new(nvml));
         let count = nvml.device_count().map_err(asking("the number of GPUs"))?;
@@ -293,6 +293,15 @@ fn name_of(pid: u32) -> String {
     format!("process {pid} ({})", name.trim())
 }
 
+/// Why the library cannot be asked: it is not there, or what it says.
+fn not_started(error: &NvmlError) -> GpuError {
+    let why = error.to_string();
+    match error {
+        NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => GpuError::NoDriver(why),
+        _ => GpuError::DriverDoesNotStart(why),
+    }
+}
+
 fn asking(what: &'static str) -> impl FnOnce(NvmlError) -> GpuError {
     move |source| GpuError::Nvml { what, source }
 }
@@ -388,9 +397,21 @@ mod tests {
     }
 
     #[test]
+    fn a_library_that_is_not_there_is_another_thing_than_a_driver_that_does_not_start() {
+        let of = |error: NvmlError| match not_started(&error) {
+            GpuError::NoDriver(_) => "none",
+            GpuError::DriverDoesNotStart(why) if !why.is_empty() => "does not start",
+            other => unreachable!("{other}"),
+        };
+        assert_eq!(of(NvmlError::LibraryNotFound), "none");
+        assert_eq!(of(NvmlError::DriverNotLoaded), "does not start");
+        assert_eq!(of(NvmlError::Unknown), "does not start");
+    }
+
+    #[test]
     fn a_host_without_a_driver_says_so_and_one_with_it_lists_its_gpus() {
         match NvmlBackend::open(&BTreeMap::new()) {
-            Err(GpuError::NoDriver(_)) => {}
+            Err(GpuError::NoDriver(_) | GpuError::DriverDoesNotStart(_)) => {}
             Err(error) => unreachable!("{error}"),
             Ok(mut backend) => {
                 assert_eq!(backend.observe(Duration::ZERO).unwrap(), vec![]);

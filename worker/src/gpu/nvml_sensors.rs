@@ -22,6 +22,7 @@ use nvml_wrapper::{Device, Nvml};
 
 use super::GpuError;
 use super::nvml_gauges;
+use super::nvml_pairs::Pairs;
 use super::sensors::{GpuReadings, GpuSensors};
 use crate::health::rates::{Growing, Rate, permille};
 use crate::health::{POWER_BRAKE_RULE, RECOVERY_RULES};
@@ -41,6 +42,7 @@ const BUSY_PERCENT: u32 = 90;
 pub(super) struct NvmlSensors {
     nvml: &'static Nvml,
     gpus: BTreeMap<GpuUuid, Before>,
+    pairs: Pairs,
 }
 
 /// What was read of a GPU before.
@@ -60,6 +62,7 @@ impl NvmlSensors {
         Self {
             nvml,
             gpus: BTreeMap::new(),
+            pairs: Pairs::new(),
         }
     }
 }
@@ -86,6 +89,8 @@ impl GpuSensors for NvmlSensors {
         look.power_and_clocks(before);
         look.pcie(before);
         look.links(before);
+        self.pairs
+            .read((self.nvml, &device), gpu.index, &mut readings);
         nvml_gauges::read(&device, &mut readings);
         let processes = device.running_compute_processes().ok();
         readings.processes = processes.map(|all| all.iter().map(|process| process.pid).collect());

@@ -1,5 +1,8 @@
 //! Opening the GPUs that the settings name.
 
+use std::fs;
+use std::path::Path;
+
 use muster_systemd::Systemd;
 
 use super::{GpuBackend, GpuError, HelpedBackend, HelperProgram, SimulatedBackend, Timeline};
@@ -7,25 +10,61 @@ use crate::config::GpuConfig;
 use crate::error::Error;
 use crate::starting::telling;
 
-/// Opens them; a driver that cannot be asked costs the host its GPUs and not its agent.
+/// NVIDIA among the makers of PCI devices, and what a display or compute controller is, as `sysfs` writes them.
+const NVIDIA: &str = "0x10de";
+const DISPLAY: &str = "0x03";
+/// Drivers of those GPUs that are meant for something else than tasks: virtual machines, and a screen.
+const OTHER_DRIVERS: [&str; 2] = ["vfio-pci", "nouveau"];
+
+/// GPUs that were opened.
+pub(crate) struct OpenedGpus {
+    pub(crate) backend: Box<dyn GpuBackend>,
+    /// Why there are none, where there should be some.
+    pub(crate) unopened: Option<String>,
+}
+
+impl OpenedGpus {
+    fn all(backend: Box<dyn GpuBackend>) -> Self {
+        Self {
+            backend,
+            unopened: None,
+        }
+    }
+
+    fn none(host: &str, unopened: Option<String>) -> Self {
+        Self {
+            backend: Box::new(SimulatedBackend::new(host, 0, "", 0, Timeline::default())),
+            unopened,
+        }
+    }
+}
+
+/// Opens them; a driver that cannot be asked costs the host its GPUs and not its agent. Which a host should have shows below its
+/// `sysfs`.
 pub(crate) async fn open_gpus(
     config: &GpuConfig,
-    host: &str,
+    (host, host_root): (&str, Option<&Path>),
     systemd: Option<&Systemd>,
-) -> Result<Box<dyn GpuBackend>, Error> {
+) -> Result<OpenedGpus, Error> {
     match config {
         // A driver that starts may take a minute: systemd must not take us for frozen.
         GpuConfig::Nvml | GpuConfig::Auto => match telling(systemd, open_helped()).await {
-            Ok(backend) => Ok(Box::new(backend)),
+            Ok(backend) => Ok(OpenedGpus::all(Box::new(backend))),
             Err(error @ GpuError::NoDriver(_)) if *config == GpuConfig::Auto => {
                 tracing::info!(%error, "this host offers no GPUs");
-                Ok(no_gpus(host))
+                Ok(OpenedGpus::none(host, None))
             }
             Err(error @ GpuError::NoDriver(_)) => Err(error.into()),
+            Err(error @ GpuError::DriverDoesNotStart(_))
+                if *config == GpuConfig::Auto && !host_root.is_some_and(has_gpus) =>
+            {
+                tracing::info!(%error, "this host has no GPUs");
+                Ok(OpenedGpus::none(host, None))
+            }
             // The tasks of an earlier agent need this one more than a list of GPUs.
             Err(error) => {
                 tracing::error!(%error, "the driver lists no GPUs: this host offers none");
-                Ok(no_gpus(host))
+                Ok(OpenedGpus::none(host, Some(error.to_string())))
             }
         },
         GpuConfig::Simulated {
@@ -40,9 +79,10 @@ pub(crate) async fn open_gpus(
                 None => Timeline::default(),
             };
             let backend = SimulatedBackend::new(host, *count, model, *memory_mib, timeline);
-            Ok(Box::new(backend.with_pci_addresses(pci_addresses)?))
+            let backend = backend.with_pci_addresses(pci_addresses)?;
+            Ok(OpenedGpus::all(Box::new(backend)))
         }
-        GpuConfig::None => Ok(no_gpus(host)),
+        GpuConfig::None => Ok(OpenedGpus::none(host, None)),
     }
 }
 
@@ -52,6 +92,58 @@ async fn open_helped() -> Result<HelpedBackend, GpuError> {
     opened.unwrap_or_else(|error| Err(GpuError::Told(format!("the opening failed: {error}"))))
 }
 
-fn no_gpus(host: &str) -> Box<dyn GpuBackend> {
-    Box::new(SimulatedBackend::new(host, 0, "", 0, Timeline::default()))
+/// Whether the driver starts.
+///
+/// # Errors
+/// Why it does not.
+pub(crate) async fn try_driver() -> Result<(), String> {
+    let opened = open_helped().await;
+    opened.map(drop).map_err(|error| error.to_string())
+}
+
+/// Whether a host has GPUs of NVIDIA that are not meant for something else.
+fn has_gpus(host_root: &Path) -> bool {
+    let devices = fs::read_dir(host_root.join("sys/bus/pci/devices"));
+    let mut paths = devices.into_iter().flatten().flatten().map(|it| it.path());
+    paths.any(|device| {
+        let is = |name: &str, begin: &str| {
+            let text = fs::read_to_string(device.join(name));
+            text.is_ok_and(|text| text.trim().starts_with(begin))
+        };
+        let driver = fs::read_link(device.join("driver")).ok();
+        let driver = driver.as_deref().and_then(Path::file_name);
+        let is_for_others = OTHER_DRIVERS
+            .iter()
+            .any(|it| driver.is_some_and(|of| of == *it));
+        is("vendor", NVIDIA) && is("class", DISPLAY) && !is_for_others
+    })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_seen_on_the_bus_unless_they_are_meant_for_something_else() {
+        let home = tempfile::tempdir().unwrap();
+        let device = |address: &str, vendor: &str, class: &str, driver: Option<&str>| {
+            let device = home.path().join("sys/bus/pci/devices").join(address);
+            fs::create_dir_all(&device).unwrap();
+            fs::write(device.join("vendor"), format!("{vendor}\n")).unwrap();
+            fs::write(device.join("class"), format!("{class}\n")).unwrap();
+            if let Some(driver) = driver {
+                let drivers = Path::new("../../../bus/pci/drivers");
+                std::os::unix::fs::symlink(drivers.join(driver), device.join("driver")).unwrap();
+            }
+        };
+        assert!(!has_gpus(home.path()));
+        // A switch of links, another maker's, and one that a virtual machine has.
+        device("0000:05:00.0", NVIDIA, "0x068000", None);
+        device("0000:06:00.0", "0x1002", "0x030200", None);
+        device("0000:07:00.0", NVIDIA, "0x030200", Some("vfio-pci"));
+        assert!(!has_gpus(home.path()));
+        device("0000:0f:00.0", NVIDIA, "0x030200", None);
+        assert!(has_gpus(home.path()));
+    }
 }

@@ -47,6 +47,9 @@ pub struct HealthConfig {
     /// `{peers}` the UUIDs of the other GPUs that are checked with it, with commas between. Empty: the program that ships, where
     /// it is installed beside the agent's and the GPUs are real. The word `off`: none.
     pub active_check: Vec<String>,
+    /// The program that lists the newest records of the board's own log, oldest first, as `ipmitool sel list` and FreeIPMI's
+    /// `ipmi-sel` do. Empty: whichever of these is installed. The word `off`: none.
+    pub board_log: Vec<String>,
     /// The program that resets a GPU on which nothing runs.
     pub reset_command: Vec<String>,
     /// The program that reboots the host; without it nothing does.
@@ -70,6 +73,7 @@ impl Default for HealthConfig {
             mounts: Vec::new(),
             checks: Vec::new(),
             active_check: Vec::new(),
+            board_log: Vec::new(),
             reset_command: reset.map(str::to_owned).to_vec(),
             reboot_command: Vec::new(),
             restart_command: ["systemctl", "restart", "{unit}"]

@@ -6,6 +6,8 @@
 //! | `sampler` | two threads that read GPUs and the host again and again |
 //! | `host`, `adapters`, `processes` | what is read of the host |
 //! | `checks` | the site's own checks |
+//! | `board_log` | what the board itself wrote down |
+//! | `driver_start` | a driver that does not start |
 //! | `judge` | the one place where rules are held against what was seen; remembers what it told |
 //! | `strangers` | which processes on GPUs are nobody's task |
 //! | `signals` | what the GPU backend's words mean by the rules |
@@ -14,8 +16,10 @@
 //! | `sources` | which metric of which rule comes from where |
 
 mod adapters;
+mod board_log;
 mod checks;
 mod config;
+mod driver_start;
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod faults;
@@ -57,9 +61,11 @@ use muster_tls::Dialer;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::gpu::{GpuSensors, GpuUse, Injector};
+use crate::gpu::{GpuSensors, GpuUse, Injector, try_driver};
 use crate::inbox::Outbox;
-use crate::limits::{HEALTH_ORDERS_MAX, HEALTH_SEEN_MAX, INJECTIONS_WAITING_MAX};
+use crate::limits::{
+    DRIVER_START_PAUSE, HEALTH_ORDERS_MAX, HEALTH_SEEN_MAX, INJECTIONS_WAITING_MAX,
+};
 use crate::replicas::KnownReplicas;
 use crate::topology::PciAddress;
 
@@ -68,6 +74,7 @@ pub(crate) use host::loaded_driver;
 pub(crate) use injected::Injected;
 use judge::Judge;
 use notes::Notes;
+use rules::KnownRules;
 use sampler::Sweep;
 pub(crate) use signals::makes_unfit;
 
@@ -100,6 +107,8 @@ pub(crate) enum Seen {
     Lost(u64),
     /// Metrics were read.
     Samples(Vec<Sample>),
+    /// Metrics were read from words, which are the evidence.
+    Said(Sample, String),
     /// The backend, or who holds it, makes a GPU look so.
     Gpu(GpuUuid, GpuHealth),
     /// The driver reported an XID of a GPU.
@@ -110,10 +119,10 @@ pub(crate) enum Seen {
     Checked(String, CheckResult),
     /// The state has heard all up to this number.
     Heard(u64),
-    /// The rules of this revision are in force.
-    Rules(Revision),
+    /// The rules of this revision are in force, and by this their file is known; 0 if nobody says.
+    Rules(Revision, u64),
     /// These are the rules of a revision.
-    Fetched(Revision, Box<RuleSet>),
+    Fetched(Revision, Box<KnownRules>),
     /// A component was repaired: what was read of it before says nothing.
     Repaired(Component),
 }
@@ -210,6 +219,8 @@ pub(crate) struct Gpus {
     pub(crate) is_simulated: bool,
     /// Where goes how busy they are.
     pub(crate) uses: GpuUse,
+    /// Why none are offered where there should be some: the driver does not start.
+    pub(crate) unopened: Option<String>,
 }
 
 impl Gpus {
@@ -286,14 +297,15 @@ pub(crate) fn start(
         },
         (Arc::new(move || place.clock.now()), against.clone()),
         (outbox.clone(), seen.clone()),
-        rules::RulesSource::new(place.replicas.clone()).dialing(place.dialer.clone()),
+        rules_of(&place),
     );
     if place.rebooted && !was_ordered(&place.data) {
         judge.rebooted();
     }
     tokio::spawn(judge.run(incoming));
     tokio::spawn(notes::write(path, newest));
-    repeat_checks((config, gpus.needs(&place)), &seen, stop);
+    repeat_checks((config, gpus.needs(&place)), &place.data, &seen, stop);
+    try_driver_again(gpus.unopened, &seen, stop);
     mounts::start(config, &seen);
     let works = works::Works::new(
         config.clone(),
@@ -336,12 +348,30 @@ fn drills(
     inject
 }
 
-/// Runs the site's checks, and asks for services, again and again.
+/// Where the rules come from.
+fn rules_of(place: &Place) -> rules::RulesSource {
+    rules::RulesSource::new(place.replicas.clone())
+        .dialing(place.dialer.clone())
+        .keeping(place.data.join("health-rules.toml"))
+}
+
+/// Tells that the driver does not start, if it did not, until it does.
+fn try_driver_again(unopened: Option<String>, seen: &mpsc::Sender<Seen>, stop: &CancellationToken) {
+    if let Some(why) = unopened {
+        let tries = driver_start::repeat(why, try_driver, DRIVER_START_PAUSE, seen.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(tries));
+    }
+}
+
+/// Runs the site's checks, and asks for services and the board's own log, again and again.
 fn repeat_checks(
     (config, needs): (&HealthConfig, services::Needs),
+    data: &Path,
     seen: &mpsc::Sender<Seen>,
     stop: &CancellationToken,
 ) {
+    let board = board_log::repeat(config.clone(), data.to_owned(), seen.clone());
+    tokio::spawn(stop.clone().run_until_cancelled_owned(board));
     let services = services::repeat(config.clone(), needs, seen.clone());
     tokio::spawn(stop.clone().run_until_cancelled_owned(services));
     for check in config.checks.clone() {

@@ -32,6 +32,9 @@ pub(super) struct Notes {
     pub(super) standing: Vec<(String, Component, Severity)>,
     /// What the backend last said of each GPU that is not well.
     pub(super) signals: Vec<(GpuUuid, String)>,
+    /// Whether the host has booted since they were written: what stands may be forgiven by now.
+    #[serde(skip)]
+    pub(super) are_of_another_boot: bool,
 }
 
 impl Notes {
@@ -46,6 +49,7 @@ impl Notes {
             .unwrap_or_default();
         if notes.boot_id != boot_id {
             notes.signals.clear();
+            notes.are_of_another_boot = true;
         }
         notes.format = FORMAT;
         boot_id.clone_into(&mut notes.boot_id);
@@ -80,11 +84,13 @@ mod tests {
         let path = home.path().join("health.json");
         let mut notes = Notes::read(&path, "first");
         assert_eq!(notes.signals, vec![]);
+        notes.are_of_another_boot = false;
         notes.signals = vec![(GpuUuid(1), "xid-79".to_owned())];
         notes.cursor.accept("first", 7);
         std::fs::write(&path, files::json_bytes(&notes).unwrap()).unwrap();
         assert_eq!(Notes::read(&path, "first"), notes);
         let rebooted = Notes::read(&path, "second");
+        assert!(rebooted.are_of_another_boot);
         assert_eq!((rebooted.signals, rebooted.cursor), (vec![], notes.cursor));
         std::fs::write(&path, "damaged").unwrap();
         assert_eq!(Notes::read(&path, "first").cursor, Cursor::default());

@@ -1,26 +1,60 @@
 //! Where the rules come from by which a worker judges.
+//!
+//! A leader names them by the revision that set them and by the sum of their file. What this build ships with, and what the last
+//! fetch left on the disk, is known by its sum and fetched by nobody: else all workers of a cluster would fetch the same file
+//! whenever their agents are restarted, or a leader sets the rules that they have.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use muster_core::health::rules::RuleSet;
 use muster_core::ids::Revision;
 use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
+use muster_supervisor::files;
 use muster_tls::Dialer;
 use tonic::transport::Endpoint;
 
 use crate::limits::{HEALTH_RULES_ANSWER_MAX, HEALTH_RULES_PAUSE, MESSAGE_BYTES_MAX};
+use crate::metrics;
 use crate::replicas::KnownReplicas;
+use crate::session::jitter;
 
-/// Fetches the rules of a revision from any replica that has them.
+/// Rules, and by what their file is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownRules {
+    pub(super) set: RuleSet,
+    pub(super) sum: u64,
+}
+
+impl KnownRules {
+    /// Reads a rule file.
+    pub(super) fn of(text: &str) -> Result<Self, String> {
+        let set = RuleSet::parse(text);
+        Ok(Self {
+            set: set.map_err(|error| format!("this build cannot read them: {error}"))?,
+            sum: RuleSet::sum_of(text),
+        })
+    }
+
+    fn shipped() -> Option<Self> {
+        Self::of(RuleSet::SHIPPED_TEXT).ok()
+    }
+}
+
+/// Finds the rules of a revision: here, or at any replica that has them.
 #[derive(Clone, Debug)]
 pub(super) struct RulesSource {
     replicas: KnownReplicas,
     dialer: Dialer,
+    /// Where the last ones that were fetched are kept.
+    kept: Option<PathBuf>,
 }
 
 /// What a replica has.
 enum Answer {
-    /// The rules that were asked for.
-    Them(Box<RuleSet>),
+    /// The rules that were asked for, and their file.
+    Them(Box<KnownRules>, String),
     /// Newer ones, of which the leader will tell.
     Newer,
     /// Older ones, or none that can be had or read now.
@@ -30,8 +64,11 @@ enum Answer {
 impl RulesSource {
     /// The replicas that are known at the time.
     pub(super) fn new(replicas: KnownReplicas) -> Self {
-        let dialer = Dialer::default();
-        Self { replicas, dialer }
+        Self {
+            replicas,
+            dialer: Dialer::default(),
+            kept: None,
+        }
     }
 
     /// As given, by connections that this dialer opens.
@@ -39,19 +76,35 @@ impl RulesSource {
         Self { dialer, ..self }
     }
 
-    /// The rules that a revision set; none if others were set since. Asks until a replica has them.
-    pub(super) async fn rules(self, revision: Revision) -> Option<RuleSet> {
+    /// As given, with what was fetched kept in this file.
+    pub(super) fn keeping(self, path: PathBuf) -> Self {
+        Self {
+            kept: Some(path),
+            ..self
+        }
+    }
+
+    /// The rules that a revision set, of this sum; none if others were set since. Asks until a replica has them, unless they are
+    /// here.
+    pub(super) async fn rules(self, revision: Revision, sum: u64) -> Option<KnownRules> {
         if revision == Revision::default() {
-            return RuleSet::shipped().ok();
+            return KnownRules::shipped();
+        }
+        if let Some(here) = self.here(sum).await {
+            return Some(here);
         }
         let mut is_told = false;
         loop {
-            for address in &self.replicas.addresses() {
-                let asked = ask(&self.dialer, address, revision);
+            for address in self.in_some_order() {
+                let asked = ask(&self.dialer, &address, (revision, sum));
                 let asked = tokio::time::timeout(HEALTH_RULES_ANSWER_MAX, asked);
                 let answer = asked.await;
                 match answer.unwrap_or_else(|_| Answer::NotYet("no answer in time".to_owned())) {
-                    Answer::Them(rules) => return Some(*rules),
+                    Answer::Them(rules, text) => {
+                        metrics::health_rules("replica");
+                        self.keep(text).await;
+                        return Some(*rules);
+                    }
                     Answer::Newer => return None,
                     Answer::NotYet(why) if !is_told => {
                         tracing::warn!(%revision, address, why, "new health rules cannot be fetched yet");
@@ -63,19 +116,60 @@ impl RulesSource {
             tokio::time::sleep(HEALTH_RULES_PAUSE).await;
         }
     }
+
+    /// The rules of a sum, if this build ships with them or they were fetched before.
+    async fn here(&self, sum: u64) -> Option<KnownRules> {
+        let is_it = |rules: &KnownRules| rules.sum == sum;
+        if let Some(shipped) = KnownRules::shipped().filter(is_it) {
+            metrics::health_rules("build");
+            return Some(shipped);
+        }
+        let path = self.kept.clone()?;
+        let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path)).await;
+        let kept = KnownRules::of(&read.ok()?.ok()?).ok().filter(is_it)?;
+        metrics::health_rules("disk");
+        Some(kept)
+    }
+
+    async fn keep(&self, text: String) {
+        let Some(path) = self.kept.clone() else {
+            return;
+        };
+        let written = tokio::task::spawn_blocking(move || write(&path, &text)).await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(%error, "the health rules cannot be kept: the next agent fetches them again");
+        }
+    }
+
+    /// All replicas, beginning with any: all workers of a cluster ask at once.
+    fn in_some_order(&self) -> Vec<String> {
+        let mut all = self.replicas.addresses();
+        let longest = Duration::from_secs(u64::try_from(all.len()).unwrap_or(u64::MAX));
+        let first = usize::try_from(jitter(longest).as_secs()).unwrap_or_default();
+        let count = all.len().max(1);
+        all.rotate_left(first % count);
+        all
+    }
+}
+
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    files::replace_durably(path, text.as_bytes())
 }
 
 /// Any replica will do that has applied the revision: what it has is read without a leader.
-async fn ask(dialer: &Dialer, address: &str, revision: Revision) -> Answer {
+async fn ask(dialer: &Dialer, address: &str, (revision, sum): (Revision, u64)) -> Answer {
     match read(dialer, address).await {
         Ok(health) if health.rules_revision > revision.get() => Answer::Newer,
         Ok(health) if health.rules_revision < revision.get() => Answer::NotYet(format!(
             "it has those of revision {}",
             health.rules_revision
         )),
-        Ok(health) => match RuleSet::parse(&health.rules) {
-            Ok(rules) => Answer::Them(Box::new(rules)),
-            Err(error) => Answer::NotYet(format!("this build cannot read them: {error}")),
+        Ok(health) => match KnownRules::of(&health.rules) {
+            Ok(rules) if sum != 0 && rules.sum != sum => {
+                Answer::NotYet("it has others of that revision".to_owned())
+            }
+            Ok(rules) => Answer::Them(Box::new(rules), health.rules),
+            Err(error) => Answer::NotYet(error),
         },
         Err(error) => Answer::NotYet(error),
     }
@@ -89,6 +183,7 @@ async fn read(dialer: &Dialer, address: &str) -> Result<v1::GetHealthResponse, S
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
     let request = v1::GetHealthRequest {
         consistency: v1::Consistency::Stale.into(),
+        only_rules: true,
     };
     let answer = client.get_health(request).await;
     Ok(answer
@@ -99,16 +194,50 @@ async fn read(dialer: &Dialer, address: &str) -> Result<v1::GetHealthResponse, S
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
+    /// Nobody answers: what comes is here.
+    async fn without_replicas(source: RulesSource, sum: u64) -> Option<KnownRules> {
+        let asked = source.rules(Revision(7), sum);
+        let asked = tokio::time::timeout(Duration::from_secs(60), asked);
+        asked.await.ok().flatten()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn shipped_rules_are_here_and_others_are_asked_for_until_they_are_had() {
-        let source = RulesSource::new(KnownReplicas::configured(Vec::new()));
-        let shipped = source.clone().rules(Revision(0)).await;
-        assert_eq!(shipped, Some(RuleSet::shipped().unwrap()));
-        let asked = tokio::time::timeout(Duration::from_secs(60), source.rules(Revision(7)));
-        assert!(asked.await.is_err());
+    async fn what_is_here_is_not_asked_for_and_others_until_they_are_had() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("health-rules.toml");
+        let source =
+            || RulesSource::new(KnownReplicas::configured(Vec::new())).keeping(path.clone());
+        let shipped = KnownRules::shipped().unwrap();
+        let first = source().rules(Revision(0), 0).await;
+        assert_eq!(first.as_ref(), Some(&shipped));
+        // The first leader puts into the log what this build ships with.
+        let again = without_replicas(source(), shipped.sum).await;
+        assert_eq!(again.as_ref(), Some(&shipped));
+        let own = RuleSet::shipped_text_with(60, 60);
+        let sum = RuleSet::sum_of(&own);
+        assert!(without_replicas(source(), sum).await.is_none());
+        source().keep(own.clone()).await;
+        let kept = without_replicas(source(), sum).await;
+        assert_eq!(kept, KnownRules::of(&own).ok());
+        for others in [sum ^ 1, 0] {
+            assert!(without_replicas(source(), others).await.is_none());
+        }
+        std::fs::write(&path, "damaged").unwrap();
+        assert!(without_replicas(source(), sum).await.is_none());
+    }
+
+    #[test]
+    fn every_replica_is_asked_once_a_round() {
+        let all: Vec<String> = (0..5).map(|number| number.to_string()).collect();
+        for _ in 0..20 {
+            let source = RulesSource::new(KnownReplicas::configured(all.clone()));
+            let mut asked = source.in_some_order();
+            asked.sort();
+            assert_eq!(asked, all);
+        }
+        let nobody = RulesSource::new(KnownReplicas::configured(Vec::new()));
+        assert!(nobody.in_some_order().is_empty());
     }
 }

@@ -18,8 +18,11 @@ use super::host::HostSensors;
 use super::peers::{self, Clocked};
 use super::series::{GpuSeries, LAST_XID};
 use super::strangers::Strangers;
-use super::{Against, HealthConfig, POWER_BRAKE_RULE, Place, Sample, Seen, THIS_HOST, thread};
-use crate::gpu::{GpuError, GpuReadings, GpuSensors, GpuUse};
+use super::{
+    Against, HealthConfig, POWER_BRAKE_RULE, Place, Sample, Seen, THIS_HOST, driver_start, thread,
+};
+use crate::gpu::{BAD_PAIRS, GOOD_PAIRS, GpuError, GpuReadings, GpuSensors, GpuUse, PAIRS_RULE};
+use crate::limits::DRIVER_START_PAUSE;
 use crate::metrics;
 use crate::session::jitter;
 use crate::topology::PciAddress;
@@ -169,14 +172,25 @@ fn clocked(gpu: GpuUuid, job: Option<JobId>, read: &GpuReadings) -> Option<Clock
 
 impl GpuWatch {
     fn run(mut self, period: Duration, seen: &Sender<Seen>) {
+        let mut did_not_start = false;
         while !seen.is_closed() {
             match self.sweep() {
                 // Closed: the agent ends, and so do we.
-                Ok(samples) => drop(seen.blocking_send(Seen::Samples(samples))),
+                Ok(mut samples) => {
+                    let starts_again = std::mem::take(&mut did_not_start);
+                    samples.extend(starts_again.then(|| driver_start::sample(0)));
+                    drop(seen.blocking_send(Seen::Samples(samples)));
+                }
                 // It counts as unfinished, which the judge sees.
                 Err(error) => {
                     tracing::warn!(%error, "the GPUs cannot be read now");
-                    pause(period.min(RETRY));
+                    if let GpuError::DriverDoesNotStart(why) = &error {
+                        did_not_start = true;
+                        drop(seen.blocking_send(driver_start::failed(why)));
+                        pause(period.min(DRIVER_START_PAUSE));
+                    } else {
+                        pause(period.min(RETRY));
+                    }
                     continue;
                 }
             }
@@ -213,7 +227,7 @@ impl GpuWatch {
                 }
             }
         }
-        let mut samples = brake_of_host(read_of_gpus);
+        let mut samples = pairs_of_host(brake_of_host(read_of_gpus));
         samples.extend(peers::compare(&clocks));
         let took_ms = self.sweep.end();
         metrics::health_sweep("gpus", Duration::from_millis(took_ms));
@@ -232,6 +246,20 @@ fn brake_of_host(samples: Vec<Sample>) -> Vec<Sample> {
     let worst = metrics.map(|(_, braked)| braked).max();
     let of_host = |braked| Sample::new(POWER_BRAKE_RULE, THIS_HOST, &[("braked", braked)]);
     samples.extend(worst.map(of_host));
+    samples
+}
+
+/// What GPUs say of their pairs is the host's: each pair is one GPU's word.
+fn pairs_of_host(samples: Vec<Sample>) -> Vec<Sample> {
+    let (pairs, mut samples): (Vec<Sample>, Vec<Sample>) =
+        { samples.into_iter() }.partition(|sample| sample.rule == PAIRS_RULE);
+    let sum = |wanted: &str| {
+        let metrics = pairs.iter().flat_map(|sample| &sample.metrics);
+        let of = metrics.filter(|(metric, _)| metric == wanted);
+        of.map(|(_, count)| count).sum::<i64>()
+    };
+    let metrics = [GOOD_PAIRS, BAD_PAIRS].map(|metric| (metric, sum(metric)));
+    samples.extend((!pairs.is_empty()).then(|| Sample::new(PAIRS_RULE, THIS_HOST, &metrics)));
     samples
 }
 
@@ -277,6 +305,18 @@ mod tests {
             assert_eq!(told(braked), expected);
         }
         assert!(brake_of_host(Vec::new()).is_empty(), "nothing was read");
+    }
+
+    #[test]
+    fn pairs_are_summed_up_for_the_host() {
+        let of_gpu = |gpu, good, bad| {
+            let metrics = [(GOOD_PAIRS, good), (BAD_PAIRS, bad)];
+            Sample::new(PAIRS_RULE, Component::Gpu(GpuUuid(gpu)), &metrics)
+        };
+        let summed = pairs_of_host(vec![of_gpu(1, 2, 1), of_gpu(2, 3, 0)]);
+        let metrics = [(GOOD_PAIRS, 5), (BAD_PAIRS, 1)];
+        assert_eq!(summed, [Sample::new("p2p", THIS_HOST, &metrics)]);
+        assert!(pairs_of_host(Vec::new()).is_empty(), "nothing was read");
     }
 
     #[test]

@@ -43,6 +43,17 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
     ("ecc_unc_volatile", &["errors_increase"], "the GPU backend"),
     ("inforom", &["corrupt"], "the GPU backend"),
     ("driver_lib_mismatch", &["mismatch"], "the GPU backend"),
+    ("nvml_init", &["failures"], "the process that asks NVML"),
+    (
+        "p2p",
+        &["pairs_good", "pairs_bad"],
+        "NVML, pairs of this host's GPUs",
+    ),
+    (
+        "ipmi_sel",
+        &["warnings", "critical"],
+        "the board's own log, by ipmitool or ipmi-sel",
+    ),
     (
         "mem_leak",
         &["held_mib", "held_after_kill_mib"],

@@ -24,6 +24,8 @@ pub(super) struct Ground {
     pub(super) name: String,
     pub(super) systemd: Option<Systemd>,
     pub(super) gpus: GpuMonitor,
+    /// Why none are offered where there should be some.
+    pub(super) unopened: Option<String>,
     pub(super) addresses: BTreeMap<GpuUuid, PciAddress>,
     pub(super) memory: Arc<dyn GpuMemory>,
     pub(super) sensors: Box<dyn GpuSensors>,
@@ -39,7 +41,9 @@ impl Ground {
     ) -> Result<Self, Error> {
         let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
         let systemd = Systemd::of_this_process();
-        let gpus = open_gpus(&config.gpus, &name, systemd.as_ref()).await?;
+        let place = (name.as_str(), config.health.host());
+        let opened = open_gpus(&config.gpus, place, systemd.as_ref()).await?;
+        let (gpus, unopened) = (opened.backend, opened.unopened);
         let addresses = gpus.pci_addresses();
         let learnt = topology::learn(&config.topology, gpus.inventory(), &addresses);
         let hardware = hardware(config, &*gpus, &addresses)?;
@@ -51,6 +55,7 @@ impl Ground {
             name,
             systemd,
             gpus,
+            unopened,
             addresses,
             memory,
             sensors,

@@ -33,6 +33,7 @@ use crate::gpu::HandOver;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
 use crate::metrics;
+use crate::start_spans::StartSpans;
 pub(crate) use adopt::rebooted;
 use checkpoint_folders::CheckpointFolders;
 use idle::IdleSupervisors;
@@ -119,6 +120,7 @@ pub(crate) struct Runner {
     beat_ms: Arc<AtomicU64>,
     inbox: Outbox,
     handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
+    start_spans: StartSpans,
     /// Releases under way: until one has ended, its directory is not there for anybody else.
     releases: Arc<Mutex<BTreeMap<RunId, JoinHandle<()>>>>,
 }
@@ -169,7 +171,13 @@ impl Runner {
             inbox,
             handles: Arc::default(),
             releases: Arc::default(),
+            start_spans: StartSpans::default(),
         }
+    }
+
+    /// What is recorded of starts under way.
+    pub(crate) const fn start_spans(&self) -> &StartSpans {
+        &self.start_spans
     }
 
     /// A leader says how often it wants to hear of this host.

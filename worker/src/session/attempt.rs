@@ -28,6 +28,8 @@ pub(super) struct Opened {
     pub(super) timings: Timings,
     /// Addresses of all replicas, as the leader knows them; an older build says nothing.
     pub(super) replicas: Vec<String>,
+    /// The cluster's name; empty from an older build.
+    pub(super) cluster_id: String,
     pub(super) outbox: mpsc::Sender<v1::WorkerMessage>,
     pub(super) messages: Streaming<v1::LeaderMessage>,
 }
@@ -106,6 +108,7 @@ pub(super) async fn attempt(
                 leader,
                 timings,
                 replicas: welcome.replica_addresses,
+                cluster_id: welcome.cluster_id,
                 outbox,
                 messages,
             })

@@ -140,6 +140,9 @@ impl SessionKeeper {
             "session with the leader is open"
         );
         self.discovery.know(&opened.replicas);
+        if !opened.cluster_id.is_empty() {
+            muster_tracing::belong_to(&opened.cluster_id);
+        }
         let session = Session {
             number,
             leader: opened.address,

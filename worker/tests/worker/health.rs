@@ -13,7 +13,6 @@ use muster_core::desired::HealthDuties;
 use muster_core::health::book::Order;
 use muster_core::health::rules::DeviceAction;
 use muster_core::health::{Component, Finding, Severity};
-use muster_core::ids::Revision;
 use muster_core::time::TimeMs;
 use muster_worker::{CheckDialect, GpuConfig, SiteCheck, WorkerConfig};
 
@@ -228,9 +227,8 @@ async fn order(leader: &Leader, component: Component, action: DeviceAction, at: 
         is_thorough: false,
     };
     leader.oblige(HealthDuties {
-        heard: 0,
-        rules: Revision(0),
         orders: vec![order.clone()],
+        ..HealthDuties::default()
     });
     let done = leader.eventually("the end of an order", |inner| {
         let all = &inner.status.as_ref()?.health_work;

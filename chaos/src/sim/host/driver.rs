@@ -1,22 +1,23 @@
 //! The agent's process on a simulated host: the real `core::agent` with a stream, a journal and supervisors.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod health;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use muster_core::agent::{Action, Agent, Input, SupervisorReport};
-use muster_core::beat::WorkDone;
 use muster_core::command::{Exit, GpuHealth};
 use muster_core::desired::{DesiredState, TaskAssignment};
 use muster_core::health::book::Order;
-use muster_core::health::rules::DeviceAction;
-use muster_core::health::{Component, Finding, Severity};
-use muster_core::ids::GpuUuid;
-use muster_core::time::{MonotonicMs, TimeMs};
+use muster_core::ids::{GpuUuid, HostId};
+use muster_core::time::MonotonicMs;
 use muster_scheduler::leader::{CloseReason, ToWorker};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use self::health::{HEALTH_WORK, name_host};
 use super::beats::Beats;
+use super::senses::Watch;
 use super::{AgentLink, SimHost, lock};
 use crate::check::Owner;
 use crate::sim::clock::SimClock;
@@ -34,8 +35,6 @@ const WELCOME_MAX: Duration = Duration::from_secs(3);
 /// Reports of a host's supervisors that may wait for its agent; a host runs a handful of tasks.
 const REPORTS_MAX: usize = 1_024;
 
-/// How long a repair or a check takes.
-const HEALTH_WORK: Duration = Duration::from_secs(3);
 /// Orders that may arrive once more.
 const OLD_ORDERS_MAX: usize = 8;
 
@@ -46,6 +45,11 @@ pub(super) struct AgentDriver {
     known_gpus: BTreeMap<GpuUuid, GpuHealth>,
     /// Repairs and checks that are under way, and when they end.
     health_work: Vec<(Order, Instant)>,
+    watch: Watch,
+    /// When the host's sensors are read next.
+    next_look: Instant,
+    /// By which number the cluster knows this host.
+    id: HostId,
     pending: Vec<Action>,
     next_replica: usize,
     /// The last orders, oldest first.
@@ -72,8 +76,12 @@ impl AgentDriver {
         let next_replica = host.settings.number as usize;
         *lock(&host.agent) = agent;
         *lock(&host.link) = AgentLink::default();
+        let watch = Watch::recover(host.clone());
         Self {
             host,
+            watch,
+            next_look: Instant::now(),
+            id: HostId(0),
             reports,
             known_gpus: BTreeMap::new(),
             pending,
@@ -86,6 +94,8 @@ impl AgentDriver {
     pub(super) async fn run(mut self) {
         let pending = std::mem::take(&mut self.pending);
         self.act(pending).await;
+        let unheard = self.watch.unheard();
+        self.found(unheard).await;
         loop {
             let leader_seen = lock(&self.host.agent).leader();
             let replica = self.host.replicas[self.next_replica % self.host.replicas.len()];
@@ -130,7 +140,10 @@ impl AgentDriver {
             tokio::select! {
                 biased;
                 message = stream.down.recv() => match message {
-                    Some(ToWorker::Welcome { .. }) => return Ok(()),
+                    Some(ToWorker::Welcome { host, .. }) => {
+                        self.id = host;
+                        return Ok(());
+                    }
                     Some(ToWorker::Close(reason)) => return Err(self.closed(reason)),
                     Some(_) | None => return Err(Ended::Closed),
                 },
@@ -167,6 +180,7 @@ impl AgentDriver {
                 Some((owner, report)) = self.reports.recv() => self.heard(owner, report).await,
                 () = tokio::time::sleep_until(beats.next) => {
                     whole |= self.look_at_gpus().await | self.step(Input::Tick).await;
+                    whole |= self.look_at_host().await;
                     whole |= self.work_on_health().await;
                     whole |= self.hear_old_order().await;
                     if beats.is_unanswered(timings) {
@@ -182,7 +196,8 @@ impl AgentDriver {
                 let sequence = beats.sequence;
                 lock(&self.host.link).sequence = sequence;
                 self.step(Input::BeatSent { sequence }).await;
-                let beat = lock(&self.host.agent).beat(sequence, whole);
+                let mut beat = lock(&self.host.agent).beat(sequence, whole);
+                name_host(&mut beat, self.id);
                 if stream.up.try_send(beat).is_err() {
                     return Ended::Closed;
                 }
@@ -240,10 +255,11 @@ impl AgentDriver {
             order.leader = leader.max(agent.leader());
             order.revision = revision.max(agent.desired_revision());
         }
-        let told = order.revision;
+        let (told, heard) = (order.revision, order.health.heard);
         let tell = self.step(Input::Desired(order)).await;
         if lock(&self.host.agent).desired_revision() == told {
             let host = self.host.settings.number;
+            self.watch.heard(heard);
             self.host
                 .judges
                 .with(|seen| seen.obedience.obeyed(host, leader, revision));
@@ -280,69 +296,6 @@ impl AgentDriver {
             self.look_at_gpus().await;
         }
         self.step(Input::Supervisor { key, epoch, report }).await
-    }
-
-    /// Repairs and checks that have taken their time: a reset and a reboot work, a check is passed by what is healthy.
-    async fn work_on_health(&mut self) -> bool {
-        let now = Instant::now();
-        let (over, left) = std::mem::take(&mut self.health_work)
-            .into_iter()
-            .partition(|(_, ends)| *ends <= now);
-        self.health_work = left;
-        let mut changed = false;
-        let over: Vec<(Order, Instant)> = over;
-        for (order, _) in over {
-            let passed = order.action != DeviceAction::Check || self.is_healthy(&order.component);
-            self.host.reached(match (order.action, passed) {
-                (DeviceAction::Check, true) => Situation::CheckPassed,
-                (DeviceAction::Check, false) => Situation::CheckFailed,
-                _ => Situation::Repaired,
-            });
-            let evidence = "simulated".to_owned();
-            let done = WorkDone {
-                order,
-                passed,
-                evidence,
-            };
-            changed |= self.step(Input::HealthWorkDone(done)).await;
-        }
-        changed
-    }
-
-    fn is_healthy(&self, component: &Component) -> bool {
-        let gpus = lock(&self.host.gpus);
-        let is_well = |(gpu, health): (&GpuUuid, &GpuHealth)| {
-            let is_meant = !matches!(component, Component::Gpu(of) if of != gpu);
-            !is_meant || *health == GpuHealth::Healthy
-        };
-        gpus.iter().all(is_well)
-    }
-
-    async fn look_at_gpus(&mut self) -> bool {
-        let mut seen = lock(&self.host.gpus).clone();
-        let frees_hung = self.host.settings.mutant == Some(Mutant::FreesHungGpus);
-        let held: BTreeSet<GpuUuid> = self.host.supervisors.held_gpus().into_iter().collect();
-        for gpu in held.iter().filter(|_| !frees_hung) {
-            let health = seen.entry(*gpu).or_insert(GpuHealth::Healthy);
-            if *health == GpuHealth::Healthy {
-                *health = stuck();
-            }
-        }
-        let mut changed = false;
-        for (gpu, shown) in seen {
-            if self.known_gpus.get(&gpu) != Some(&shown) {
-                self.known_gpus.insert(gpu, shown.clone());
-                changed |= self.step(Input::Found(findings(gpu, &shown))).await;
-            }
-            // What the rules judge makes no GPU unfit by itself.
-            let health = match xid_of(&shown) {
-                Some(_) if held.contains(&gpu) && !frees_hung => stuck(),
-                Some(_) => GpuHealth::Healthy,
-                None => shown,
-            };
-            changed |= self.step(Input::GpuHealth { gpu, health }).await;
-        }
-        changed
     }
 
     /// One step of the agent; true if the leader should hear of it at once.
@@ -412,40 +365,6 @@ impl AgentDriver {
     }
 }
 
-/// What a GPU's fault is to the rules; that it is over is no news to them: an XID's block ends with a check.
-fn findings(gpu: GpuUuid, health: &GpuHealth) -> Vec<Finding> {
-    let Some((code, detail)) = xid_of(health) else {
-        return Vec::new();
-    };
-    vec![Finding {
-        sequence: 0,
-        rule: "xid".to_owned(),
-        component: Component::Gpu(gpu),
-        severity: Severity::Fatal,
-        metric: "xid".to_owned(),
-        measured: i64::from(code),
-        code: Some(code),
-        cluster: None,
-        evidence: detail.to_owned(),
-        at: TimeMs(0),
-    }]
-}
-
-/// The XID that a GPU shows, and what else is said of it.
-fn xid_of(health: &GpuHealth) -> Option<(u32, &str)> {
-    let GpuHealth::Faulted { signal, detail } = health else {
-        return None;
-    };
-    Some((signal.strip_prefix("xid-")?.parse().ok()?, detail.as_str()))
-}
-
-fn stuck() -> GpuHealth {
-    GpuHealth::Faulted {
-        signal: "task-stuck".to_owned(),
-        detail: "a task that cannot be killed".to_owned(),
-    }
-}
-
 fn ended_well() -> Exit {
     Exit {
         code: Some(0),
@@ -468,6 +387,7 @@ fn behaviour(assignment: &TaskAssignment) -> Behaviour {
         run_ms: number("RUN_MS", 1_000),
         exit_code: i32::try_from(number("EXIT_CODE", 0)).unwrap_or(1),
         heeds_stop: number("HEEDS_STOP", 1) == 1,
-        hang_ms: number("HANG_MS", 0),
+        // A driver hangs now and then, whatever the job: at the end of every second attempt.
+        hang_ms: number("HANG_MS", 0) * (assignment.epoch.0 % 2),
     }
 }

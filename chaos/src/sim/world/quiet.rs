@@ -30,8 +30,9 @@ impl World {
         if !self.goes_on() {
             return;
         }
+        let repaired = Instant::now();
         let patience = self.options.scale.tempo.quiet_max();
-        let mut deadline = Instant::now() + patience;
+        let mut deadline = repaired + patience;
         for finished in users {
             if tokio::time::timeout_at(deadline, finished).await.is_err() {
                 self.judges.violate(Violation::Stuck(
@@ -41,6 +42,8 @@ impl World {
             }
         }
         let mut unblocked = 0;
+        self.heal(repaired).await;
+        self.judge_healed();
         let mut fewest = usize::MAX;
         while self.goes_on() {
             let (jobs, processes) = self.left();
@@ -126,7 +129,9 @@ fn blocked(state: &State) -> Vec<BlockTarget> {
         let is_kept = |gpu: &&Gpu| gpu.block.is_some() || is_held(&Component::Gpu(gpu.uuid));
         let gpus = host.gpus.iter().filter(is_kept);
         let gpus = gpus.map(|gpu| BlockTarget::Gpu(gpu.uuid));
-        let is_kept = host.block.is_some() || is_held(&Component::Host(host.id));
+        let mut parts = state.health.adapters_of(host.id);
+        parts.push(Component::Host(host.id));
+        let is_kept = host.block.is_some() || parts.iter().any(is_held);
         let itself = is_kept.then(|| BlockTarget::Host(host.name.to_string()));
         gpus.chain(itself).collect::<Vec<_>>()
     };

@@ -20,10 +20,10 @@ use crate::command::configuration::read_file;
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::job_file::{NamedSpec, read_jobs};
 use crate::output::{Format, Screen, render_document, to_json_line};
 use crate::parse;
-use crate::strict_yaml::FileError;
+use muster_job_file::strict_yaml::FileError;
+use muster_job_file::{NamedSpec, read_jobs};
 
 /// Largest job file: room for hundreds of the largest specifications.
 const FILE_BYTES_MAX: u64 = 256 * SPEC_BYTES_MAX as u64;

@@ -27,8 +27,8 @@ use crate::failure::Failure;
 use crate::output::{Format, Screen, render_document, span};
 use crate::parse;
 use crate::service::chain;
-use crate::strict_yaml::FileError;
 use crate::view::WhatIfView;
+use muster_job_file::strict_yaml::FileError;
 
 /// Bytes that have come out of all.
 const TRANSFER: &str = "{prefix:>10} {bar:32} {bytes} of {total_bytes}";

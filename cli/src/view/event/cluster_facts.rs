@@ -15,7 +15,12 @@ pub(super) fn of(kind: &Kind) -> Option<Facts> {
         .or_else(|| decisions(kind))
 }
 
-fn facts(kind: &'static str, tone: Tone, text: String, detail: serde_json::Value) -> Facts {
+pub(super) fn facts(
+    kind: &'static str,
+    tone: Tone,
+    text: String,
+    detail: serde_json::Value,
+) -> Facts {
     Facts {
         kind,
         job: None,

@@ -17,6 +17,8 @@ pub(in crate::apply) struct Place {
     job: Option<JobId>,
     user: Option<String>,
     is_ours: bool,
+    is_idle: bool,
+    is_host_idle: bool,
 }
 
 impl Place {
@@ -36,6 +38,8 @@ impl Place {
             job: self.job,
             user: self.user.as_deref(),
             is_ours: self.is_ours,
+            is_idle: self.is_idle,
+            is_host_idle: self.is_host_idle,
         }
     }
 }
@@ -58,6 +62,8 @@ impl Step<'_> {
             job: job.map(|job| job.id),
             user: job.map(|job| job.spec.user.clone()),
             is_ours,
+            is_idle: self.is_idle_component(id, component),
+            is_host_idle: self.is_idle_component(id, &Component::Host(id)),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::health::{
     Action, Component, ComponentKind, Finding, Hold, MINUTE_MS, Scope, Severity, Weight,
     with_detail,
 };
-use crate::ids::{GpuUuid, HostId};
+use crate::ids::GpuUuid;
 use crate::time::TimeMs;
 
 impl Book {
@@ -37,7 +37,7 @@ impl Book {
             return vec![Effect::Alert(finding.component.clone(), reason)];
         };
         if finding.severity == Severity::Healthy {
-            return self.over(rule, finding, place.host);
+            return self.over(rule, finding, place);
         }
         let policy = finding.code.and_then(|code| rules.codes.xid(code));
         match (&finding.component, policy) {
@@ -199,10 +199,10 @@ impl Book {
 
     /// What a rule found is over: what it kept off is not any more, suspicion ends, and a block whose rule asks for no more
     /// comes to its check.
-    fn over(&mut self, rule: &Rule, finding: &Finding, host: HostId) -> Vec<Effect> {
+    fn over(&mut self, rule: &Rule, finding: &Finding, place: &Place<'_>) -> Vec<Effect> {
         let held = self.conditions.get_mut(&finding.component);
         let was_held = held.is_some_and(|condition| condition.let_go(&finding.rule));
-        let mut effects = self.no_longer(rule, finding, host);
+        let mut effects = self.no_longer(rule, finding, place);
         if was_held {
             effects.push(Effect::Held(finding.component.clone()));
             effects.extend(self.order_restarts(finding.at));
@@ -219,9 +219,9 @@ impl Book {
         }
     }
 
-    fn no_longer(&mut self, rule: &Rule, finding: &Finding, host: HostId) -> Vec<Effect> {
+    fn no_longer(&mut self, rule: &Rule, finding: &Finding, at: &Place<'_>) -> Vec<Effect> {
         // A rule about a GPU may have blocked its host.
-        let places = [finding.component.clone(), Component::Host(host)];
+        let places = [finding.component.clone(), Component::Host(at.host)];
         for place in &places {
             let ends_drains = rule.clears == Clears::Reading;
             self.drop_pending(place, |it| match it.event {
@@ -253,6 +253,17 @@ impl Book {
         }
         let may = rule.clears == Clears::Reading || self.phase(&component).accepts_work();
         if !may || !self.has(&component, Event::Clear) {
+            return Vec::new();
+        }
+        let is_idle = match component {
+            Component::Host(_) => at.is_host_idle,
+            _ => at.is_idle,
+        };
+        if self.phase(&component) == Phase::Blocked && !is_idle {
+            // Its check waits for its time, and for the end of what runs there; no repair is due for what is over.
+            if self.wants_repair(&component) {
+                self.wanted.remove(&component);
+            }
             return Vec::new();
         }
         let wish = wish(rule, finding, Scope::None);

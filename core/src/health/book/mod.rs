@@ -60,6 +60,10 @@ pub struct Place<'a> {
     pub user: Option<&'a str>,
     /// Whether the scheduler is ending that task.
     pub is_ours: bool,
+    /// Whether nothing runs on the component.
+    pub is_idle: bool,
+    /// Whether nothing runs on the host.
+    pub is_host_idle: bool,
 }
 
 /// What follows from a change, for `apply` to do and to tell.

@@ -19,6 +19,8 @@ struct Site {
     sequences: BTreeMap<HostId, u64>,
     job: Option<(u64, &'static str)>,
     view: PoolView,
+    /// Whether nothing runs there.
+    is_idle: bool,
 }
 
 fn gpu(host: u32, index: u32) -> Component {
@@ -45,6 +47,7 @@ impl Site {
                 hosts_in_service: 100,
                 ..PoolView::default()
             },
+            is_idle: true,
         }
     }
 
@@ -71,6 +74,8 @@ impl Site {
             job: self.job.map(|(job, _)| JobId(job)),
             user: self.job.map(|(_, user)| user),
             is_ours: false,
+            is_idle: self.is_idle,
+            is_host_idle: self.is_idle,
         };
         act(&mut self.book, &self.rules, &place)
     }
@@ -1370,4 +1375,22 @@ fn what_goes_to_a_check_by_itself_is_not_repaired_any_more() {
     };
     assert_eq!(told(&site.book.change(&gpu(2, 0), well)), "g2.0 checking");
     assert!(!site.book.wants_repair(&gpu(2, 0)));
+}
+
+/// What a rule found is over while tasks run on its host: they are not checked away from under themselves, and nothing boots.
+#[test]
+fn what_is_over_on_a_busy_host_is_checked_once_nothing_runs_there() {
+    for (is_idle, told, phase) in [
+        (true, "h4 checking", Phase::Checking),
+        (false, "", Phase::Blocked),
+    ] {
+        let mut site = Site::new();
+        site.is_idle = is_idle;
+        site.reading("nvml_latency", host(4), Severity::Fatal, 0);
+        site.book.want(&host(4), DeviceAction::Reboot);
+        let over = site.reading("nvml_latency", host(4), Severity::Healthy, 1);
+        assert_eq!(over, told);
+        assert_eq!(site.book.phase(&host(4)), phase);
+        assert!(!site.book.wants_repair(&host(4)));
+    }
 }

@@ -46,6 +46,8 @@ struct Track {
     degraded: Vec<Window>,
     fatal: Vec<Window>,
     severity: Severity,
+    /// Whether the cluster may believe something else: how it is, is told in any case.
+    is_in_doubt: bool,
     /// When a condition of either side was last met.
     met_at: TimeMs,
 }
@@ -66,9 +68,11 @@ impl Readings {
         let track = self.tracks.entry(key).or_insert_with(|| Track::new(rule));
         if track.rule != *rule {
             // Another set of rules: what was confirmed by the old one stays, the windows begin anew.
-            let severity = track.severity;
-            *track = Track::new(rule);
-            track.severity = severity;
+            *track = Track {
+                severity: track.severity,
+                is_in_doubt: track.is_in_doubt,
+                ..Track::new(rule)
+            };
         }
         track.read(now, reading)
     }
@@ -83,12 +87,22 @@ impl Readings {
         self.tracks.insert(key, track);
     }
 
+    /// Goes on with what was found before the host booted: what its repair forgave is told again if it still holds, and that it is
+    /// over if it does not.
+    pub fn doubt(&mut self, now: TimeMs, rule: &Rule, component: &Component) {
+        let mut track = Track::new(rule);
+        track.is_in_doubt = true;
+        track.met_at = now;
+        let key = (rule.id.clone(), component.clone());
+        self.tracks.insert(key, track);
+    }
+
     /// What is over because nothing of it happened for long enough, for rules that only ever hear of events.
     pub fn quiet(&mut self, now: TimeMs) -> Vec<(String, Component)> {
         let mut over = Vec::new();
         for ((id, component), track) in &mut self.tracks {
             if track.is_quiet(now) {
-                track.severity = Severity::Healthy;
+                track.settle(Severity::Healthy);
                 over.push((id.clone(), component.clone()));
             }
         }
@@ -105,7 +119,7 @@ impl Readings {
         let least = self
             .tracks
             .iter()
-            .min_by_key(|(_, it)| (it.severity, it.met_at));
+            .min_by_key(|(_, it)| (it.severity, it.is_in_doubt, it.met_at));
         if let Some((key, _)) = least {
             let key = key.clone();
             self.tracks.remove(&key);
@@ -124,8 +138,19 @@ impl Track {
             fatal: windows(&rule.fatal.when),
             rule: rule.clone(),
             severity: Severity::Healthy,
+            is_in_doubt: false,
             met_at: TimeMs(0),
         }
+    }
+
+    /// Whether the cluster may believe that it is not well.
+    fn may_count(&self) -> bool {
+        self.severity != Severity::Healthy || self.is_in_doubt
+    }
+
+    const fn settle(&mut self, severity: Severity) {
+        self.severity = severity;
+        self.is_in_doubt = false;
     }
 
     fn read(&mut self, now: TimeMs, reading: &Reading<'_>) -> Option<Transition> {
@@ -146,29 +171,25 @@ impl Track {
             (None, Some(at)) => Some((Severity::Degraded, &degraded.when[at])),
             (None, None) => None,
         };
-        match found {
-            Some((severity, condition)) if severity > self.severity => {
-                self.severity = severity;
-                Some(Transition {
-                    severity,
-                    metric: condition.metric.clone(),
-                    measured: value(reading, &condition.metric).unwrap_or(condition.value),
-                    condition: condition.to_string(),
-                })
-            }
-            Some(_) => None,
-            None if self.severity == Severity::Healthy || !well.all_hold => None,
-            None if healthy.is_empty() && happens(&self.rule) => None,
-            None => {
-                self.severity = Severity::Healthy;
-                Some(Transition {
-                    severity: Severity::Healthy,
-                    metric: String::new(),
-                    measured: 0,
-                    condition: String::new(),
-                })
-            }
-        }
+        let transition = match found {
+            Some((severity, condition)) if severity > self.severity => Transition {
+                severity,
+                metric: condition.metric.clone(),
+                measured: value(reading, &condition.metric).unwrap_or(condition.value),
+                condition: condition.to_string(),
+            },
+            Some(_) => return None,
+            None if !self.may_count() || !well.all_hold => return None,
+            None if healthy.is_empty() && happens(&self.rule) => return None,
+            None => Transition {
+                severity: Severity::Healthy,
+                metric: String::new(),
+                measured: 0,
+                condition: String::new(),
+            },
+        };
+        self.settle(transition.severity);
+        Some(transition)
     }
 
     fn is_quiet(&self, now: TimeMs) -> bool {
@@ -178,7 +199,7 @@ impl Track {
             _ => None,
         });
         let span_ms = span_ms.max().unwrap_or(QUIET_MS);
-        self.severity != Severity::Healthy
+        self.may_count()
             && self.rule.healthy.is_empty()
             && happens(&self.rule)
             && now.since(self.met_at) > span_ms

@@ -626,3 +626,36 @@ fn errors_are_judged_by_code_registers_and_text() {
         assert_eq!(judged(&line, old), expected, "{line}");
     }
 }
+
+#[test]
+fn what_is_in_doubt_is_told_either_way_and_once() {
+    let rules = RuleSet::shipped().unwrap();
+    let rule = rules.rule("fs_readonly").unwrap();
+    let host = Component::Host(HostId(1));
+    let told = |values: &[i64]| {
+        let mut readings = Readings::default();
+        readings.doubt(second(0), rule, &host);
+        let told = values.iter().zip(1..).map(|(value, at)| {
+            let metrics = [("readonly", *value)];
+            let reading = Reading {
+                component: &host,
+                model: "",
+                metrics: &metrics,
+            };
+            let transition = readings.read(second(at), rule, &reading);
+            transition.map(|it| it.severity)
+        });
+        told.collect::<Vec<_>>()
+    };
+    let (well, ill) = (Some(Severity::Healthy), Some(Severity::Fatal));
+    assert_eq!(told(&[0, 0, 1]), [well, None, ill]);
+    assert_eq!(told(&[1, 1, 0]), [ill, None, well]);
+    // What only happens is over once it was quiet for long enough.
+    let panics = rules.rule("kernel_panic").unwrap();
+    let mut readings = Readings::default();
+    readings.doubt(second(0), panics, &host);
+    assert!(readings.quiet(second(3_600)).is_empty());
+    let over = readings.quiet(second(25 * 3_600));
+    assert_eq!(over, [("kernel_panic".to_owned(), host)]);
+    assert!(readings.quiet(second(50 * 3_600)).is_empty());
+}

@@ -115,7 +115,7 @@ impl Cursor {
         if sequence < expected {
             return Heard::Known;
         }
-        self.next = sequence + 1;
+        self.next = sequence.saturating_add(1);
         match sequence - expected {
             0 => Heard::New,
             lost => Heard::AfterGap(lost),

@@ -138,7 +138,9 @@ impl Scanner {
                     code: 79,
                     ..Xid::default()
                 };
-                (record.sequence - at <= PARTS_APART_MAX).then(|| self.xid(bus, gone))
+                // None if the first line is of an earlier boot.
+                let apart = record.sequence.checked_sub(at)?;
+                (apart <= PARTS_APART_MAX).then(|| self.xid(bus, gone))
             }
             None => host::parse(&record.text).map(Event::Host),
         }

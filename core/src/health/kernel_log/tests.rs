@@ -389,3 +389,24 @@ fn the_map_outlives_the_gpu_and_is_told_by_the_driver() {
     };
     assert_eq!(gpu.map(|gpu| gpu.to_string()).as_deref(), Some(uuid));
 }
+
+#[test]
+fn the_highest_sequence_that_there_is_can_be_read() {
+    let mut scanner = Scanner::new(Trust::Kernel, Cursor::default(), BusMap::default());
+    let last = format!("3,{},1000,-;nothing", u64::MAX);
+    assert_eq!(scanner.read(BOOT, &last), Ok(Scanned::default()));
+    assert_eq!(
+        scanner.read(BOOT, "3,1,1000,-;nothing"),
+        Ok(Scanned::default())
+    );
+}
+
+#[test]
+fn lines_of_two_boots_say_nothing_together() {
+    let mut scanner = scanner(Trust::Kernel);
+    let first = "3,900,1000,-;NVRM: The NVIDIA GPU 0000:18:00.0";
+    let last = "3,1,1000,-;NVRM: fallen off the bus and is not responding to commands.";
+    assert_eq!(scanner.read(BOOT, first), Ok(Scanned::default()));
+    let second = scanner.read("another", last).expect("a record");
+    assert_eq!((second.event, second.lost), (None, 1));
+}

@@ -219,6 +219,8 @@ fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Ve
                 job: None,
                 user: None,
                 is_ours: false,
+                is_idle: true,
+                is_host_idle: true,
             };
             book.ended(&rules, &blame, &end, &place);
         }

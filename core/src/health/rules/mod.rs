@@ -14,6 +14,7 @@ mod rails;
 mod text;
 
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::health::component::Patience;
 use crate::health::guard_rails::RailsLimits;
@@ -208,6 +209,12 @@ impl RuleSet {
         let probation = format!("first_probation_s = {first_probation_s}");
         let text = Self::SHIPPED_TEXT.replacen("first_wait_s = 900", &wait, 1);
         text.replacen("first_probation_s = 3600", &probation, 1)
+    }
+
+    /// By what two rule files are told apart: XXH3 of the text, and never 0, which stands for none.
+    #[must_use]
+    pub fn sum_of(text: &str) -> u64 {
+        xxh3_64(text.as_bytes()).max(1)
     }
 
     /// The rules that ship with Muster.

@@ -63,14 +63,19 @@ pub(super) fn read(text: &str) -> Result<Vec<Table>, RuleError> {
             return Err(not_understood(at, line));
         }
         // A list may go on over several lines.
-        while value.starts_with('[') && !ends_list(&value) {
+        let mut strings = Strings::default();
+        let mut ended = !value.starts_with('[') || strings.ends_list(&value);
+        while !ended {
             let Some((_, more)) = lines.next() else {
                 let problem = "its list has no end";
                 let error = RuleError::at(at, problem, "close it with `]`");
                 return Err(error.of_field(name));
             };
+            let more = without_comment(more);
             value.push(' ');
-            value.push_str(without_comment(more));
+            value.push_str(more);
+            // Each line is looked at once, however long the list.
+            ended = strings.ends_list(" ") || strings.ends_list(more);
         }
         let rule = tables.last().map_or("", |table| table.name.as_str());
         let value = read_value(at, &value);
@@ -101,29 +106,37 @@ fn not_understood(line: usize, text: &str) -> RuleError {
 
 /// A line's text before its comment.
 fn without_comment(line: &str) -> &str {
-    let end = outside_strings(line).find(|(_, letter)| *letter == '#');
+    let mut strings = Strings::default();
+    let end =
+        { line.char_indices() }.find(|(_, letter)| strings.is_outside(*letter) && *letter == '#');
     line[..end.map_or(line.len(), |(at, _)| at)].trim()
 }
 
-/// Whether a list's text has its closing bracket.
-fn ends_list(text: &str) -> bool {
-    outside_strings(text).any(|(_, letter)| letter == ']')
+/// Whether what was read so far ends within a string.
+#[derive(Default)]
+struct Strings {
+    inside: bool,
+    escaped: bool,
 }
 
-/// Letters that are in no string, with their places.
-fn outside_strings(text: &str) -> impl Iterator<Item = (usize, char)> {
-    let mut inside = false;
-    let mut escaped = false;
-    text.char_indices().filter(move |(_, letter)| {
-        let was_inside = inside;
+impl Strings {
+    /// Takes in the next letter; whether it is in no string.
+    fn is_outside(&mut self, letter: char) -> bool {
+        let was_inside = self.inside;
         match letter {
-            _ if escaped => escaped = false,
-            '\\' if inside => escaped = true,
-            '"' => inside = !inside,
+            _ if self.escaped => self.escaped = false,
+            '\\' if self.inside => self.escaped = true,
+            '"' => self.inside = !self.inside,
             _ => {}
         }
-        !was_inside && !inside
-    })
+        !was_inside && !self.inside
+    }
+
+    /// Whether what follows has a list's closing bracket.
+    fn ends_list(&mut self, text: &str) -> bool {
+        text.chars()
+            .any(|letter| self.is_outside(letter) && letter == ']')
+    }
 }
 
 fn read_value(line: usize, text: &str) -> Result<Value, RuleError> {
@@ -178,4 +191,26 @@ fn read_string(text: &str) -> Option<(String, &str)> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_goes_on_over_lines_and_ends_outside_of_strings() {
+        let text = "[a]\nb = [\"x]\", # ]\n  \"y\\\"]\",\n]\nc = 7\n";
+        let texts = Value::Texts(vec!["x]".to_owned(), "y\"]".to_owned()]);
+        let tables = read(text).unwrap_or_default();
+        let values: Vec<&Value> = tables[1].entries.iter().map(|entry| &entry.value).collect();
+        assert_eq!(values, [&texts, &Value::Number(7)]);
+    }
+
+    #[test]
+    fn the_time_that_a_list_takes_grows_with_its_lines_and_not_with_their_square() {
+        // By the square this would be some ten thousand million letters.
+        let endless = format!("a = [{}", "\n".repeat(200_000));
+        let error = read(&endless).map_err(|error| error.to_string());
+        assert!(error.is_err_and(|error| error.contains("its list has no end")));
+    }
 }

@@ -1,16 +1,21 @@
-//! Draws of users: few names, so that they are added twice, changed and removed.
+//! Draws of users and join tokens: few names, so that they are added twice, changed, used up and removed.
 
-use crate::access::{Role, TokenHash, User};
+use crate::access::{JoinGrant, Role, TokenHash, User};
 use crate::command::{AccessCommand, Command};
 use crate::testing::builders::request_id;
 use crate::testing::draw::{Draw, REQUESTS};
 
 /// The last is none that a user may have.
 const NAMES: [&str; 4] = ["ada", "bob", "eve@lab", "no name"];
+/// Names of join tokens.
+const TOKENS: [&str; 3] = ["t1", "t2", "no token"];
 
 impl Draw<'_> {
-    /// Something about users.
+    /// Something about users, or about workers that come in.
     pub(super) fn access(&mut self) -> Command {
+        if self.once_in(3) {
+            return self.joining();
+        }
         let request = request_id(self.below(REQUESTS));
         let author = "root".to_owned();
         let drawn = usize::try_from(self.below(4)).unwrap_or(0);
@@ -32,6 +37,39 @@ impl Draw<'_> {
                 author,
                 user: self.user(&name),
                 name,
+            },
+        })
+    }
+
+    fn joining(&mut self) -> Command {
+        let request = request_id(self.below(REQUESTS));
+        let author = "root".to_owned();
+        let id = self.pick(TOKENS.to_vec()).unwrap_or("t1").to_owned();
+        let hash = TokenHash([u8::try_from(self.below(2)).unwrap_or(0); 32]);
+        Command::Access(match self.below(6) {
+            0 => AccessCommand::RevokeJoinToken {
+                request,
+                author,
+                id,
+            },
+            1 | 2 => AccessCommand::AddJoinToken {
+                request,
+                author,
+                id,
+                grant: JoinGrant {
+                    hash,
+                    ttl_ms: self.below(60_000),
+                    uses_max: u32::try_from(self.below(3)).unwrap_or(0),
+                    host_pattern: self.once_in(2).then(|| "new-*".to_owned()),
+                },
+            },
+            _ => AccessCommand::UseJoinToken {
+                request,
+                id,
+                token: hash,
+                host: (self.pick(vec!["new-1", "other", "no host"]))
+                    .unwrap_or_default()
+                    .to_owned(),
             },
         })
     }

@@ -34,6 +34,7 @@ pub(super) fn format_of(state: &State) -> u32 {
         || state.hosts.values().any(|host| host.one_way)
         || !state.index.planned.is_empty()
         || !state.users.is_empty()
+        || !state.join_tokens.is_empty()
         || state.health_rules.revision > Revision::default()
         || state.health_to_keep().next().is_some();
     if has_lives {

@@ -119,6 +119,10 @@ impl Builder {
                 self.parts.health_rules = rules.map_err(problem)?;
             }
             Kind::User(wire) => self.parts.users.push(access::record_from_wire(wire)?),
+            Kind::JoinToken(wire) => {
+                let token = access::join_token_from_wire(wire)?;
+                self.parts.join_tokens.push(token);
+            }
             Kind::Answer(wire) => self.parts.requests.push(answer_from_wire(wire)?),
             Kind::Event(wire) => self.add_event(event_from_wire(wire)?),
         }

@@ -24,7 +24,7 @@ pub fn read_state(source: &mut dyn Read) -> Result<State, LogError> {
     let mut builder = Builder::new(&head);
     loop {
         match reader.record()? {
-            Kind::End(end) if end.records + 1 == reader.records => break,
+            Kind::End(end) if end.records == reader.records - 1 => break,
             Kind::End(end) => {
                 let detail = format!(
                     "{} records were written and {} read",
@@ -78,8 +78,12 @@ impl<'a> Reader<'a> {
                 "a record of {length} bytes is over {RECORD_BYTES_MAX} (RECORD_BYTES_MAX)"
             )));
         }
-        self.scratch.resize(length, 0);
-        fill(self.source, &mut self.scratch)?;
+        // Grown by what is there: a length is only a word until its bytes have come.
+        self.scratch.clear();
+        let mut record = Read::take(&mut *self.source, length as u64);
+        if record.read_to_end(&mut self.scratch).map_err(failed)? < length {
+            return Err(cut_off());
+        }
         self.records += 1;
         v1::StateRecord::decode(self.scratch.as_slice())
             .map_err(LogError::state)?
@@ -89,10 +93,55 @@ impl<'a> Reader<'a> {
 }
 
 fn fill(source: &mut dyn Read, buffer: &mut [u8]) -> Result<(), LogError> {
-    source
-        .read_exact(buffer)
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => LogError::state("it is cut off"),
-            _ => LogError::Read(error),
-        })
+    source.read_exact(buffer).map_err(failed)
+}
+
+fn failed(error: io::Error) -> LogError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => cut_off(),
+        _ => LogError::Read(error),
+    }
+}
+
+fn cut_off() -> LogError {
+    LogError::state("it is cut off")
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn begun() -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(STATE_FORMAT.to_le_bytes());
+        bytes
+    }
+
+    fn add(bytes: &mut Vec<u8>, kind: Kind) {
+        let record = v1::StateRecord { kind: Some(kind) }.encode_to_vec();
+        bytes.extend(u32::try_from(record.len()).unwrap().to_le_bytes());
+        bytes.extend(record);
+    }
+
+    #[test]
+    fn an_end_that_counts_as_many_records_as_a_number_holds_is_refused() {
+        let mut bytes = begun();
+        add(&mut bytes, Kind::Head(v1::StateHead::default()));
+        add(&mut bytes, Kind::End(v1::StateEnd { records: u64::MAX }));
+        let error = read_state(&mut bytes.as_slice()).unwrap_err();
+        assert!(matches!(error, LogError::Malformed { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_length_without_bytes_behind_it_takes_no_memory() {
+        let mut bytes = begun();
+        bytes.extend(u32::try_from(RECORD_BYTES_MAX).unwrap().to_le_bytes());
+        bytes.extend([0; 100]);
+        let mut source = bytes.as_slice();
+        let mut reader = Reader::begin(&mut source).unwrap();
+        let error = reader.record().unwrap_err();
+        assert!(error.to_string().contains("cut off"), "{error}");
+        assert!(reader.scratch.capacity() < RECORD_BYTES_MAX / 100);
+    }
 }

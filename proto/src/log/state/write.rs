@@ -61,6 +61,9 @@ pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
     for (name, user) in &state.users {
         writer.record(Kind::User(access::record_to_wire(name, user)))?;
     }
+    for (id, token) in &state.join_tokens {
+        writer.record(Kind::JoinToken(access::join_token_to_wire(id, token)))?;
+    }
     for part in state.health_to_keep() {
         writer.record(Kind::Health(part_to_wire(&part)?))?;
     }

@@ -11,6 +11,7 @@ use muster_proto::v1;
 use muster_proto::v1::write::Kind;
 use tonic::{Code, Request, Status};
 
+use crate::service::gate::federated::Federated;
 use crate::service::jobs::find;
 
 /// Who calls.
@@ -24,6 +25,8 @@ pub(crate) enum Caller {
     Worker(String),
     /// The user of this name.
     User(String),
+    /// A user that an identity provider vouches for.
+    Federated(Federated),
     /// Somebody who did not prove to be anybody.
     Nobody,
 }
@@ -43,6 +46,24 @@ impl Caller {
     fn user<'a>(&'a self, state: &'a State) -> Option<(&'a str, &'a User)> {
         match self {
             Self::User(name) => Some((name, state.users.get(name.as_str())?)),
+            Self::Federated(federated) => {
+                let Federated {
+                    name,
+                    user,
+                    until_ms,
+                } = federated;
+                let counts = state.time.0 < *until_ms && !state.users.contains_key(name.as_str());
+                counts.then_some((name, user))
+            }
+            _ => None,
+        }
+    }
+
+    /// The name that was proven, if it is a user's.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            Self::User(name) => Some(name),
+            Self::Federated(federated) => Some(&federated.name),
             _ => None,
         }
     }
@@ -81,17 +102,14 @@ impl Caller {
 
     /// The name that counts, instead of the one that a request says.
     pub(crate) fn author(&self, said: String) -> String {
-        match self {
-            Self::User(name) => name.clone(),
-            _ => said,
-        }
+        self.name().map_or(said, str::to_owned)
     }
 
     /// Puts the caller's name where a write says whose it is: nobody acts in another's name.
     pub(crate) fn sign(&self, write: &mut Kind) {
-        let Self::User(name) = self else { return };
+        let Some(name) = self.name() else { return };
         for said in authors(write) {
-            said.clone_from(name);
+            name.clone_into(said);
         }
     }
 
@@ -100,9 +118,13 @@ impl Caller {
     /// # Errors
     /// PERMISSION_DENIED `NOT_YOURS`; NOT_FOUND for a job that does not exist.
     pub(crate) fn check(&self, state: &State, write: &Kind) -> Result<(), Status> {
-        let Self::User(_) = self else { return Ok(()) };
+        if self.name().is_none() {
+            return Ok(());
+        }
         let Some((name, user)) = self.user(state) else {
-            return Err(not_theirs("you were removed meanwhile"));
+            return Err(not_theirs(
+                "you were removed meanwhile, or your token has expired",
+            ));
         };
         if let Some(queue) = queues(write)
             .into_iter()
@@ -134,7 +156,9 @@ impl fmt::Display for Caller {
             Self::Open => formatter.write_str("anybody"),
             Self::Replica => formatter.write_str("a replica"),
             Self::Worker(name) => write!(formatter, "worker `{name}`"),
-            Self::User(name) => write!(formatter, "user `{name}`"),
+            Self::User(name) | Self::Federated(Federated { name, .. }) => {
+                write!(formatter, "user `{name}`")
+            }
             Self::Nobody => formatter.write_str("nobody"),
         }
     }
@@ -168,7 +192,10 @@ fn authors(write: &mut Kind) -> Vec<&mut String> {
         Kind::AddUser(asked) => vec![&mut asked.author],
         Kind::RemoveUser(asked) => vec![&mut asked.author],
         Kind::RotateUserToken(asked) => vec![&mut asked.author],
+        Kind::AddJoinToken(asked) => vec![&mut asked.author],
+        Kind::RevokeJoinToken(asked) => vec![&mut asked.author],
         Kind::SetQueue(_)
+        | Kind::UseJoinToken(_)
         | Kind::TransferLeader(_)
         | Kind::ChangeReplicas(_)
         | Kind::InjectFault(_) => Vec::new(),

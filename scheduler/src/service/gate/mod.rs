@@ -4,22 +4,27 @@
 //! Without certificates everybody may do everything: settings allow that on loopback alone, or where they are told to.
 
 mod caller;
+mod federated;
 mod proof;
 mod rates;
 mod rights;
+mod sizes;
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task;
+use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
 use metrics::counter;
 use muster_core::access::Role;
+use muster_core::state::State;
 use muster_proto::status;
-use muster_tls::SecuredPeer;
+use muster_tls::{SecuredPeer, jwt};
 use tokio::time::Instant;
+use tonic::body::Body;
 use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
@@ -28,17 +33,31 @@ use crate::audit_log::Record;
 use crate::metrics::names;
 use crate::service::context::Context;
 pub(crate) use caller::{Caller, caller_of};
+use federated::Federated;
+pub(crate) use federated::Provider;
 use rates::{Allowance, Rates};
 use rights::Need;
+use sizes::{Parcel, Room, Sizes, measured};
 
 /// Reason of a refusal for calls that come too fast.
 const TOO_MANY_CALLS: &str = "TOO_MANY_CALLS";
+
+/// Calls of those from one address who join and are nobody yet: a rack of workers that come at once is served in seconds, whoever
+/// tries tokens finds none.
+const STRANGERS_CALLS_PER_SECOND: u32 = 20;
+/// Such calls at once after a pause.
+const STRANGERS_CALLS_AT_ONCE: u32 = 200;
+const STRANGERS: Allowance = Allowance {
+    per_second: STRANGERS_CALLS_PER_SECOND,
+    at_once: STRANGERS_CALLS_AT_ONCE,
+};
 
 /// Puts a [`Gate`] in front of services.
 #[derive(Clone)]
 pub(crate) struct GateLayer {
     context: Context,
     rates: Arc<Rates>,
+    sizes: Arc<Sizes>,
 }
 
 impl GateLayer {
@@ -46,6 +65,7 @@ impl GateLayer {
         Self {
             context,
             rates: Arc::default(),
+            sizes: Arc::default(),
         }
     }
 }
@@ -70,7 +90,7 @@ pub(crate) struct Gate<Inner> {
 
 type Answering<Answer, Error> = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
 
-impl<Inner, Body, AnswerBody> Service<Request<Body>> for Gate<Inner>
+impl<Inner, AnswerBody> Service<Request<Body>> for Gate<Inner>
 where
     Inner: Service<Request<Body>, Response = Response<AnswerBody>>,
     Inner::Future: Send + 'static,
@@ -90,8 +110,10 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let peer = request.extensions().get::<SecuredPeer>().cloned();
-        let method = request.uri().path();
+        let method = request.uri().path().to_owned();
+        let method = method.as_str();
         let passed = match &peer {
+            None if self.layer.context.config.tls.is_on() => Err(unsecured()),
             None => Ok(Caller::Open),
             Some(peer) => self.layer.pass(method, peer, request.headers()),
         };
@@ -100,8 +122,18 @@ where
                 if let Some(address) = peer.and_then(|peer| peer.address) {
                     request.extensions_mut().insert(connection(address));
                 }
+                let parcel = self.layer.parcel(method, &caller);
                 request.extensions_mut().insert(caller);
-                Box::pin(self.inner.call(request))
+                let Some(parcel) = parcel.map(Arc::new) else {
+                    return Box::pin(self.inner.call(request));
+                };
+                let request = request.map(|body| measured(body, Arc::clone(&parcel)));
+                let answered = self.inner.call(request);
+                Box::pin(async move {
+                    let answer = answered.await;
+                    drop(parcel);
+                    answer
+                })
             }
             Err(refusal) => {
                 let from = peer.and_then(|peer| peer.address);
@@ -128,15 +160,18 @@ impl GateLayer {
     ) -> Result<Caller, Refusal> {
         let need = rights::need(method);
         let handle = &self.context.handle;
-        let proven = handle.with_state(|state| {
-            let caller = proof::caller(state, peer, headers)?;
-            let role = caller.role(state);
-            Ok((caller, role))
-        });
+        let proven = self
+            .federated(headers)
+            .and_then(|federated| handle.with_state(|state| who(state, federated, peer, headers)));
         let (caller, role) = match proven {
             Ok(proven) => proven,
             // A probe need not be anybody.
-            Err(_) if need == Need::Nothing => return Ok(Caller::Nobody),
+            Err(_) if need == Need::Nothing => {
+                if rights::is_costly(method) {
+                    self.take_strangers_turn(peer)?;
+                }
+                return Ok(Caller::Nobody);
+            }
             Err(status) => {
                 return Err(Refusal {
                     caller: None,
@@ -151,9 +186,48 @@ impl GateLayer {
         Ok(caller)
     }
 
+    /// Whom the token of an identity provider proves, if one is shown.
+    fn federated(&self, headers: &HeaderMap) -> Result<Option<Federated>, Status> {
+        let shown = proof::bearer(headers).filter(|text| jwt::is_jwt(text));
+        let (Some(provider), Some(text)) = (&self.context.provider, shown) else {
+            return Ok(None);
+        };
+        provider.prove(text, self.context.handle.now_ms()).map(Some)
+    }
+
+    /// What counts the bytes that a user sends. What is typed into a command beside a task goes on for as long as that, and is
+    /// held up by whoever does not read it.
+    fn parcel(&self, method: &str, caller: &Caller) -> Option<Parcel> {
+        let name = caller.name()?;
+        let limits = self.context.settings.borrow().limits;
+        let room = Room {
+            of_request: limits.request_bytes_per_user_max,
+            outstanding: limits.outstanding_bytes_per_user_max,
+        };
+        let is_counted = method != "/muster.v1.JobService/Exec";
+        is_counted.then(|| Parcel::new(&self.sizes, name, room))
+    }
+
+    /// Refuses an address from which too many calls came lately of somebody who did not prove to be anybody.
+    fn take_strangers_turn(&self, peer: &SecuredPeer) -> Result<(), Refusal> {
+        let from = { peer.address }.map_or_else(String::new, |address| address.ip().to_string());
+        // No user's name has a space.
+        let taken = self
+            .rates
+            .take(&format!("from {from}"), Instant::now(), STRANGERS);
+        taken.map_err(|wait| {
+            let limit = (STRANGERS.per_second, "STRANGERS_CALLS_PER_SECOND");
+            too_many(
+                "whoever calls from there without a certificate",
+                limit,
+                wait,
+            )
+        })
+    }
+
     /// Refuses a user who has made too many calls lately. Workers and replicas make those that they must.
     fn take_turn(&self, caller: &Caller) -> Result<(), Refusal> {
-        let Caller::User(name) = caller else {
+        let Some(name) = caller.name() else {
             return Ok(());
         };
         let limits = self.context.settings.borrow().limits;
@@ -163,25 +237,45 @@ impl GateLayer {
         };
         let taken = self.rates.take(name, Instant::now(), allowance);
         taken.map_err(|wait| {
-            let limit = allowance.per_second;
-            let message = format!(
-                "{caller} makes more than {limit} calls a second (calls_per_second_per_user)"
-            );
-            let metadata = [
-                ("limit_name", "calls_per_second_per_user".to_owned()),
-                ("limit", limit.to_string()),
-            ];
-            Refusal {
-                status: status::retryable(
-                    Code::ResourceExhausted,
-                    TOO_MANY_CALLS,
-                    &message,
-                    &metadata,
-                    wait,
-                ),
-                caller: None,
-            }
+            let limit = (allowance.per_second, "calls_per_second_per_user");
+            too_many(&caller.to_string(), limit, wait)
         })
+    }
+}
+
+/// Who calls, and with which role.
+fn who(
+    state: &State,
+    federated: Option<Federated>,
+    peer: &SecuredPeer,
+    headers: &HeaderMap,
+) -> Result<(Caller, Option<Role>), Status> {
+    let caller = match federated {
+        Some(federated) => proof::federated(state, federated)?,
+        None => proof::caller(state, peer, headers)?,
+    };
+    let role = caller.role(state);
+    Ok((caller, role))
+}
+
+fn too_many(who: &str, (limit, limit_name): (u32, &str), wait: Duration) -> Refusal {
+    let message = format!("{who} makes more than {limit} calls a second ({limit_name})");
+    let metadata = [
+        ("limit_name", limit_name.to_owned()),
+        ("limit", limit.to_string()),
+    ];
+    let code = Code::ResourceExhausted;
+    Refusal {
+        status: status::retryable(code, TOO_MANY_CALLS, &message, &metadata, wait),
+        caller: None,
+    }
+}
+
+/// A connection of which nobody knows how it came about is not let through where all are encrypted.
+fn unsecured() -> Refusal {
+    Refusal {
+        status: Status::internal("the connection does not say whose it is"),
+        caller: None,
     }
 }
 

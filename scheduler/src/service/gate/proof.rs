@@ -9,6 +9,7 @@ use muster_tls::{PeerRole, SecuredPeer, Token};
 use tonic::{Code, Status};
 
 use crate::service::gate::caller::Caller;
+use crate::service::gate::federated::Federated;
 
 /// How the header's value begins.
 const SCHEME: &str = "Bearer ";
@@ -22,12 +23,9 @@ pub(super) fn caller(
     peer: &SecuredPeer,
     headers: &HeaderMap,
 ) -> Result<Caller, Status> {
-    if let Some(value) = headers.get(AUTHORIZATION) {
-        let text = value
-            .to_str()
-            .ok()
-            .and_then(|text| text.strip_prefix(SCHEME));
-        return by_token(state, &Token::new(text.unwrap_or_default()));
+    if headers.contains_key(AUTHORIZATION) {
+        let text = bearer(headers).unwrap_or_default();
+        return by_token(state, &Token::new(text));
     }
     match &peer.role {
         Some(PeerRole::Replica) => Ok(Caller::Replica),
@@ -46,6 +44,31 @@ pub(super) fn caller(
             "who are you? Send a token (MUSTER_TOKEN, or `token` of the context), or show a certificate (MUSTER_CERT and MUSTER_KEY)",
         )),
     }
+}
+
+/// The token that a call shows, if it shows one as it should.
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let text = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    text.strip_prefix(SCHEME).map(str::trim)
+}
+
+/// Who calls by the word of an identity provider: nobody whom this cluster has given a role itself, or whoever can choose a name
+/// there could be an admin here.
+///
+/// # Errors
+/// UNAUTHENTICATED `USER_IS_LOCAL`.
+pub(super) fn federated(state: &State, federated: Federated) -> Result<Caller, Status> {
+    if !state.users.contains_key(federated.name.as_str()) {
+        return Ok(Caller::Federated(federated));
+    }
+    Err(refused(
+        "USER_IS_LOCAL",
+        &format!(
+            "user `{}` has a role of this cluster's own, by a token or a certificate of its own: use that, or an admin takes it away by \
+             `muster user remove`",
+            federated.name
+        ),
+    ))
 }
 
 /// Whether the name is unknown or the secret wrong is nobody's business.

@@ -27,8 +27,8 @@ impl Need {
         match (self, caller) {
             (Self::Nothing, _) | (_, Caller::Replica) => true,
             (Self::Worker | Self::ViewerOrWorker, Caller::Worker(_)) => true,
-            (Self::Role(needed), Caller::User(_)) => role >= Some(needed),
-            (Self::ViewerOrWorker, Caller::User(_)) => role.is_some(),
+            (Self::Role(needed), Caller::User(_) | Caller::Federated(_)) => role >= Some(needed),
+            (Self::ViewerOrWorker, Caller::User(_) | Caller::Federated(_)) => role.is_some(),
             _ => false,
         }
     }
@@ -101,15 +101,29 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
             ("SaveSnapshot", ADMIN),
             ("ReadAuditLog", ADMIN),
             ("InjectFault", ADMIN),
+            ("SetLogLevel", ADMIN),
+            ("GetDebugInfo", ADMIN),
             ("AddUser", ADMIN),
             ("RemoveUser", ADMIN),
             ("RotateUserToken", ADMIN),
             ("ListUsers", ADMIN),
+            ("AddJoinToken", ADMIN),
+            ("RevokeJoinToken", ADMIN),
+            ("ListJoinTokens", ADMIN),
         ],
     ),
     (
         "muster.v1.WorkerService",
         &[("Session", Need::Worker), ("Exec", Need::Worker)],
+    ),
+    (
+        "muster.v1.JoinService",
+        &[
+            // What they show is looked at where it is known what it is.
+            ("GetAuthorities", Need::Nothing),
+            ("Join", Need::Nothing),
+            ("RenewCertificate", Need::Worker),
+        ],
     ),
     (
         "muster.v1.PeerService",
@@ -135,6 +149,11 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
         &[("ServerReflectionInfo", VIEWER)],
     ),
 ];
+
+/// Whether a call that anybody may make does more than tell that this replica lives: strangers are counted then.
+pub(super) fn is_costly(path: &str) -> bool {
+    path.contains("muster.v1.JoinService/")
+}
 
 /// What a call takes, by its path (`/muster.v1.JobService/GetJob`). Of one without a row an admin alone is told that it does
 /// not exist.

@@ -75,6 +75,8 @@ pub(super) struct Opened {
 pub(super) enum Refusal {
     /// The host has no driver.
     NoDriver(String),
+    /// It has one, which does not start.
+    DriverDoesNotStart(String),
     /// Anything else, with its causes.
     Failed(String),
 }
@@ -83,6 +85,7 @@ impl From<GpuError> for Refusal {
     fn from(error: GpuError) -> Self {
         match error {
             GpuError::NoDriver(why) => Self::NoDriver(why),
+            GpuError::DriverDoesNotStart(why) => Self::DriverDoesNotStart(why),
             error => Self::Failed(with_causes(&error)),
         }
     }
@@ -92,6 +95,7 @@ impl From<Refusal> for GpuError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::NoDriver(why) => Self::NoDriver(why),
+            Refusal::DriverDoesNotStart(why) => Self::DriverDoesNotStart(why),
             Refusal::Failed(why) => Self::Told(why),
         }
     }

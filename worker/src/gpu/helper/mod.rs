@@ -117,7 +117,7 @@ impl HelpedBackend {
     /// Starts a helper and has it open the GPUs.
     ///
     /// # Errors
-    /// [`GpuError::NoDriver`] if there is no driver; [`GpuError::HelperStart`] and [`GpuError::Helper`] if there is no
+    /// [`GpuError::NoDriver`] if there is no driver, [`GpuError::DriverDoesNotStart`] if it does not start; [`GpuError::HelperStart`] and [`GpuError::Helper`] if there is no
     /// helper or no answer; else why the driver cannot count the GPUs.
     pub fn open(program: HelperProgram) -> Result<Self, GpuError> {
         let (keeper, opened) = Keeper::open(program)?;

@@ -34,7 +34,7 @@ use super::{Result, show};
 use crate::gpu::faulted;
 use crate::health::judge::{Host, Judge};
 use crate::health::notes::Notes;
-use crate::health::rules::RulesSource;
+use crate::health::rules::{KnownRules, RulesSource};
 use crate::health::sampler::Sweep;
 use crate::health::{Against, Sample, Seen, THIS_HOST, makes_unfit};
 use crate::inbox::{Incoming, inbox};
@@ -388,7 +388,7 @@ impl World {
         }))?;
         let revision = self.cluster.state.health_rules.revision;
         for watcher in self.hosts.values_mut() {
-            let rules = RuleSet::parse(&text)?;
+            let rules = KnownRules::of(&text)?;
             watcher.see(Seen::Fetched(revision, Box::new(rules)));
         }
         Ok(())

@@ -49,6 +49,8 @@ pub(super) type Monotonic = Arc<dyn Fn() -> MonotonicMs + Send + Sync>;
 /// The memory of health.
 pub(super) struct Judge {
     rules: RuleSet,
+    /// By what their file is known.
+    rules_sum: u64,
     revision: Revision,
     source: RulesSource,
     host: Host,
@@ -83,6 +85,7 @@ impl Judge {
         let found = std::mem::take(&mut notes.waiting);
         let mut judge = Self {
             rules: shipped(),
+            rules_sum: RuleSet::sum_of(RuleSet::SHIPPED_TEXT),
             revision: Revision::default(),
             source,
             release: release(&host.root),
@@ -102,7 +105,12 @@ impl Judge {
         };
         let now = judge.now();
         for (id, component, severity) in &judge.notes.standing {
-            if let Some(rule) = judge.rules.rule(id) {
+            let Some(rule) = judge.rules.rule(id) else {
+                continue;
+            };
+            if judge.notes.are_of_another_boot {
+                judge.readings.doubt(now, rule, component);
+            } else {
                 judge.readings.stand(now, rule, component, *severity);
             }
         }
@@ -154,15 +162,17 @@ impl Judge {
                     self.sample(sample);
                 }
             }
+            Seen::Said(sample, words) => self.sample_said(&sample, Some(&words)),
             Seen::Gpu(gpu, health) => self.gpu(gpu, &health),
             Seen::Xid(gpu, code) => self.driver_xid(gpu, code),
             Seen::LateXid(gpu, code) => self.told_by_driver(gpu, code),
             Seen::Checked(name, result) => self.checked(&name, &result),
             Seen::Heard(number) => self.heard(number),
-            Seen::Rules(revision) => self.fetch(revision),
+            Seen::Rules(revision, sum) => self.fetch(revision, sum),
             Seen::Fetched(revision, rules) => {
                 self.revision = revision;
-                self.rules = *rules;
+                self.rules = rules.set;
+                self.rules_sum = rules.sum;
                 self.against.set_rules(&self.rules);
                 self.publish_ill();
             }
@@ -394,12 +404,16 @@ impl Judge {
         });
     }
 
-    /// Has the rules of a revision fetched, if they are not in force.
-    fn fetch(&mut self, revision: Revision) {
+    /// Has the rules of a revision fetched, if they are not in force. Those that say the same as before are.
+    fn fetch(&mut self, revision: Revision, sum: u64) {
         if revision == self.revision {
             return;
         }
-        let (fetched, seen) = (self.source.clone().rules(revision), self.seen.clone());
+        if sum == self.rules_sum {
+            self.revision = revision;
+            return;
+        }
+        let (fetched, seen) = (self.source.clone().rules(revision, sum), self.seen.clone());
         tokio::spawn(async move {
             if let Some(rules) = fetched.await {
                 drop(seen.send(Seen::Fetched(revision, Box::new(rules))).await);

@@ -5,6 +5,7 @@ use muster_core::health::kernel_log::{Cursor, Event, HostSign, Place, Scanner, T
 
 use super::*;
 use crate::gpu::faulted;
+use crate::health::KnownRules;
 use crate::inbox::inbox;
 use crate::replicas::KnownReplicas;
 use muster_supervisor::clock::LeaseClock;
@@ -299,10 +300,11 @@ async fn a_check_is_told_when_it_changes_and_one_that_says_nothing_is_not() {
 #[tokio::test]
 async fn rules_that_cannot_be_fetched_leave_those_in_force() {
     let mut rig = Rig::new();
-    rig.see(Seen::Rules(Revision(7))).await;
+    rig.see(Seen::Rules(Revision(7), 0)).await;
     assert_eq!(rig.judge.revision, Revision(0));
     let mut rules = RuleSet::shipped().unwrap();
     rules.rules.retain(|rule| rule.id != "gpu_recovery_action");
+    let rules = KnownRules { set: rules, sum: 7 };
     rig.see(Seen::Fetched(Revision(7), Box::new(rules))).await;
     assert_eq!(rig.judge.revision, Revision(7));
     assert!(
@@ -360,4 +362,41 @@ async fn ten_thousand_lines_are_read_to_the_last_and_told_once() {
         "gpu 1 xid warn policy=1",
     ];
     assert_eq!(told, expected);
+}
+
+/// A repair by a reboot forgives what its host was kept back for: what still holds is told again, and so is what does not.
+#[tokio::test(start_paused = true)]
+async fn what_stood_before_the_host_booted_is_told_either_way() {
+    let of_host = |metrics: &[(&str, i64)], rule: &str| {
+        Seen::Samples(vec![Sample::new(rule, THIS_HOST, metrics)])
+    };
+    let full = || of_host(&[("refused", 1)], "disk_free");
+    let readonly = |readonly| of_host(&[("readonly", readonly)], "fs_readonly");
+    let mut rig = Rig::new();
+    assert_eq!(rig.see(full()).await, ["host disk_free fatal refused=1"]);
+    let found = ["host fs_readonly fatal readonly=1"];
+    assert_eq!(rig.see(readonly(1)).await, found);
+    let mut notes = rig.written.borrow().clone();
+    notes.waiting.clear();
+    let mut restarted = Rig::after(notes.clone());
+    assert!(restarted.see(readonly(1)).await.is_empty(), "it was told");
+    notes.are_of_another_boot = true;
+    let mut booted = Rig::after(notes);
+    assert_eq!(booted.see(readonly(1)).await, found);
+    let room = of_host(&[("refused", 0), ("free_permille", 500)], "disk_free");
+    assert_eq!(booted.see(room).await, ["host disk_free healthy =0"]);
+}
+
+/// After an agent's restart, and when a leader sets the rules that it has, their revision is all that is new.
+#[tokio::test(start_paused = true)]
+async fn rules_that_say_what_is_known_are_taken_without_being_fetched() {
+    let mut rig = Rig::new();
+    let sum = RuleSet::sum_of(RuleSet::SHIPPED_TEXT);
+    rig.see(Seen::Rules(Revision(3), sum)).await;
+    assert_eq!(rig.judge.revision, Revision(3));
+    // A leader that does not say is asked, and one that says something else.
+    for (revision, sum) in [(4, 0), (5, sum + 1)] {
+        rig.see(Seen::Rules(Revision(revision), sum)).await;
+        assert_eq!(rig.judge.revision, Revision(3));
+    }
 }

@@ -197,6 +197,7 @@ impl Inner {
                     leadership_epoch: self.epoch,
                     timings: Some(self.timings.into()),
                     replica_addresses: Vec::new(),
+                    cluster_id: "test".to_owned(),
                 }));
                 self.send_desired();
             }
@@ -217,6 +218,7 @@ impl Inner {
             }
             WorkerKind::LogChunk(chunk) => self.chunks.push(chunk),
             WorkerKind::InjectResult(result) => self.injected.push(result),
+            WorkerKind::Debug(_) => {}
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use crate::job_file::{ContainerFile, MountFile, PullFile};
 use crate::parse::{self, HumanSize};
+use muster_job_file::{ContainerFile, MountFile, PullFile};
 
 /// The container that tasks run in.
 #[derive(Clone, Debug, Args)]

@@ -4,10 +4,10 @@ use clap::Args;
 use muster_proto::v1;
 
 use super::container_flags::{self, ContainerFlags};
-use crate::job_file::{
+use crate::parse;
+use muster_job_file::{
     AmountFile, BindingFile, ExecutionFile, SecretFile, SecretFormFile, UlimitFile,
 };
-use crate::parse;
 
 /// How tasks are run, beside their command.
 #[derive(Clone, Debug, Args)]

@@ -11,8 +11,8 @@ use super::scheduling_flags::{self, SchedulingFlags};
 use crate::connection::current_user;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::job_file::{NamedSpec, broken_rules, rule_in_file};
 use crate::parse::{self, CpuCount, HumanSize};
+use muster_job_file::{NamedSpec, broken_rules, rule_in_file};
 
 /// A job of one task group.
 #[derive(Clone, Debug, Args)]

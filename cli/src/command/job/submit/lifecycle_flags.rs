@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use muster_proto::v1;
 
-use crate::job_file::{LifecycleFile, RecipientFile, SuspendFile, WarningFile};
 use crate::parse::{self, HumanDuration, HumanSignal};
+use muster_job_file::{LifecycleFile, RecipientFile, SuspendFile, WarningFile};
 
 /// What a job says about its own life.
 #[derive(Clone, Debug, Args)]

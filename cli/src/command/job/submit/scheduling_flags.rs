@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use muster_proto::v1;
 
-use crate::job_file::PackingFile;
 use crate::parse;
+use muster_job_file::PackingFile;
 
 /// What a job asks of the scheduler beside resources.
 #[derive(Clone, Debug, Args)]

@@ -1,0 +1,283 @@
+//! I28 from outside: nothing is placed where health or an admin has said that nothing may be, and no more is repaired at a time
+//! than the rails allow.
+//!
+//! By the events of the log, which say when something closed and opened, and apart from what feasibility makes of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::command::BlockTarget;
+use muster_core::event::EventKind;
+use muster_core::health::component::Phase;
+use muster_core::health::{Component, Hold};
+use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
+use muster_core::state::{State, TaskRun};
+
+/// What is closed, and what was placed there all the same.
+#[derive(Clone, Debug, Default)]
+pub struct Closed {
+    hosts: BTreeSet<HostId>,
+    gpus: BTreeSet<GpuUuid>,
+    /// What rules kept off hosts, for themselves or an adapter, after the last entry.
+    kept_off: BTreeMap<HostId, Hold>,
+    placements: u64,
+    /// Placements that were made while something was closed.
+    avoided: u64,
+    found: Vec<Misplaced>,
+}
+
+/// Something that health, or an admin, did not allow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misplaced {
+    /// A task was placed on a host that was out of placement.
+    #[error("job {job} is placed on host {host}, which is out of placement")]
+    OnHost {
+        /// Whose.
+        job: JobId,
+        /// Where.
+        host: HostId,
+    },
+    /// A task was placed on a GPU that was out of placement.
+    #[error("job {job} is placed on {gpu}, which is out of placement")]
+    OnGpu {
+        /// Whose.
+        job: JobId,
+        /// Where.
+        gpu: GpuUuid,
+    },
+    /// A task was placed on a host that rules kept it off.
+    #[error("job {job} is placed on host {host}, and rules keep {kept_off} off there")]
+    KeptOff {
+        /// Whose.
+        job: JobId,
+        /// Where.
+        host: HostId,
+        /// What is kept off.
+        kept_off: Hold,
+    },
+    /// More hosts are repaired at a time than may be.
+    #[error("{repaired} of {hosts} hosts are repaired at a time, and {limit} may be")]
+    Repairs {
+        /// Hosts in repair.
+        repaired: usize,
+        /// Of so many.
+        hosts: usize,
+        /// As many may be.
+        limit: usize,
+    },
+    /// All is repaired, everything was heard, and a rule keeps something off, or suspects, where it finds nothing.
+    #[error("rule {rule} speaks against {component}, where it finds nothing")]
+    Forgotten {
+        /// Which rule.
+        rule: String,
+        /// Of what.
+        component: Component,
+    },
+}
+
+impl Closed {
+    /// Something happened; `state` is that after the entry that it belongs to.
+    pub fn happened(&mut self, kind: &EventKind, state: &State) {
+        match kind {
+            EventKind::Blocked { target, .. } => self.close(target, state, true),
+            // What was found meanwhile may have closed it again.
+            EventKind::Unblocked { target, .. } => {
+                let is_blocked = match target {
+                    BlockTarget::Host(name) => {
+                        { state.host_by_name(name) }.is_some_and(|host| host.block.is_some())
+                    }
+                    BlockTarget::Gpu(uuid) => {
+                        { state.gpu(*uuid) }.is_some_and(|(_, gpu)| gpu.block.is_some())
+                    }
+                };
+                self.close(target, state, is_blocked);
+            }
+            EventKind::HealthChanged { component, to, .. } => match component {
+                Component::Host(host) => set(&mut self.hosts, *host, !to.accepts_work()),
+                Component::Gpu(gpu) => set(&mut self.gpus, *gpu, !to.accepts_work()),
+                Component::Nic { .. } | Component::Rack(_) => {}
+            },
+            EventKind::AttemptPlaced {
+                job, unit, epoch, ..
+            } => {
+                let of = tasks(state, (*job, *unit), *epoch);
+                of.into_iter().for_each(|run| self.placed(*job, run, state));
+            }
+            EventKind::MemberSwapped {
+                job,
+                unit,
+                epoch,
+                task,
+                ..
+            } => {
+                let of = tasks(state, (*job, *unit), *epoch).into_iter();
+                of.filter(|run| run.task == *task)
+                    .for_each(|run| self.placed(*job, run, state));
+            }
+            _ => {}
+        }
+    }
+
+    /// An entry is read: this is what holds for the next one.
+    pub fn read(&mut self, state: &State) {
+        self.kept_off.clear();
+        for (component, condition) in state.health.conditions() {
+            let Some(held) = condition.held() else {
+                continue;
+            };
+            if let Component::Host(host) | Component::Nic { host, .. } = component {
+                let known = self.kept_off.entry(*host).or_insert(held.what);
+                *known = held.what.max(*known);
+            }
+        }
+        self.check_repairs(state);
+    }
+
+    /// Tasks that were placed.
+    #[must_use]
+    pub const fn placements(&self) -> u64 {
+        self.placements
+    }
+
+    /// Tasks that were placed while something else was closed.
+    #[must_use]
+    pub const fn avoided(&self) -> u64 {
+        self.avoided
+    }
+
+    /// Everything that must not have happened, in order.
+    #[must_use]
+    pub fn found(&self) -> &[Misplaced] {
+        &self.found
+    }
+
+    fn close(&mut self, target: &BlockTarget, state: &State, is_closed: bool) {
+        match target {
+            BlockTarget::Host(name) => {
+                if let Some(host) = state.host_by_name(name) {
+                    set(&mut self.hosts, host.id, is_closed);
+                }
+            }
+            BlockTarget::Gpu(gpu) => set(&mut self.gpus, *gpu, is_closed),
+        }
+    }
+
+    fn placed(&mut self, job: JobId, run: &TaskRun, state: &State) {
+        self.placements += 1;
+        let is_any_closed = !(self.hosts.is_empty() && self.gpus.is_empty());
+        self.avoided += u64::from(is_any_closed);
+        let host = run.host;
+        if self.hosts.contains(&host) {
+            self.found.push(Misplaced::OnHost { job, host });
+        }
+        let closed = run.gpus.iter().filter(|gpu| self.gpus.contains(gpu));
+        let closed = closed.map(|gpu| Misplaced::OnGpu { job, gpu: *gpu });
+        self.found.extend(closed);
+        let is_gang = state.job(job).is_some_and(|job| job.spec.gang);
+        // What was let go, or kept off, by the same entry may have been so before or behind the placement.
+        let still = { state.health.conditions() }
+            .filter(|(of, _)| match of {
+                Component::Host(at) | Component::Nic { host: at, .. } => *at == host,
+                Component::Gpu(_) | Component::Rack(_) => false,
+            })
+            .filter_map(|(_, condition)| condition.held().map(|held| held.what))
+            .max();
+        let kept_off = self.kept_off.get(&host).copied().min(still);
+        if let Some(kept_off) = kept_off.filter(|what| is_gang || *what == Hold::Everything) {
+            self.found.push(Misplaced::KeptOff {
+                job,
+                host,
+                kept_off,
+            });
+        }
+    }
+
+    /// Of one pool, as all hosts of a world are.
+    fn check_repairs(&mut self, state: &State) {
+        let conditions = state.health.conditions();
+        let repaired = conditions
+            .filter(|(of, it)| matches!(of, Component::Host(_)) && it.phase == Phase::Repairing)
+            .count();
+        if repaired <= 1 {
+            return;
+        }
+        let hosts = state.hosts.len();
+        let permille = state.health.rails().limits().repairs_permille as usize;
+        let limit = (hosts * permille / 1_000).max(1);
+        let found = Misplaced::Repairs {
+            repaired,
+            hosts,
+            limit,
+        };
+        if repaired > limit && self.found.last() != Some(&found) {
+            self.found.push(found);
+        }
+    }
+}
+
+fn set<T: Ord>(all: &mut BTreeSet<T>, one: T, is_in: bool) {
+    if is_in {
+        all.insert(one);
+    } else {
+        all.remove(&one);
+    }
+}
+
+/// The tasks of an attempt, as far as the state still has it.
+fn tasks(state: &State, (job, unit): (JobId, UnitIndex), epoch: AttemptEpoch) -> Vec<&TaskRun> {
+    let unit = state.job(job).and_then(|job| job.unit(unit));
+    let attempt = unit.and_then(|unit| unit.attempt.as_deref());
+    let attempt = attempt.filter(|attempt| attempt.epoch == epoch);
+    attempt.map_or_else(Vec::new, |attempt| attempt.tasks.iter().collect())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use muster_core::testing::{Cluster, single};
+
+    use super::*;
+
+    fn changed(component: Component, to: Phase) -> EventKind {
+        EventKind::HealthChanged {
+            component,
+            host: HostId(0),
+            host_name: String::new(),
+            from: Phase::Healthy,
+            to,
+            rule: "raid".to_owned(),
+            evidence: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_placement_where_something_is_closed_is_noticed() {
+        let mut cluster = Cluster::with_hosts(1, 2);
+        let job = cluster.submit(single("misplaced", 1, 1));
+        assert_eq!(cluster.place_all(job), 1);
+        let state = &cluster.state;
+        let mut kinds = Vec::new();
+        for (_, events) in state.events.iter() {
+            kinds.extend(events.iter().map(|event| event.kind.clone()));
+        }
+        let run = { &state.job(job).unwrap().units }.values().next().unwrap();
+        let run = &run.attempt.as_deref().unwrap().tasks[0];
+        let after = |before: Vec<EventKind>| {
+            let mut closed = Closed::default();
+            for kind in before.iter().chain(&kinds) {
+                closed.happened(kind, state);
+            }
+            assert_eq!(closed.placements(), 1);
+            closed.found().to_vec()
+        };
+        let (host, gpu) = (run.host, run.gpus[0]);
+        let of_host = |to| changed(Component::Host(host), to);
+        assert_eq!(after(Vec::new()), []);
+        let on_host = Misplaced::OnHost { job, host };
+        assert_eq!(after(vec![of_host(Phase::Draining)]), [on_host]);
+        let again = vec![of_host(Phase::Blocked), of_host(Phase::Probation)];
+        assert_eq!(after(again), []);
+        let on_gpu = Misplaced::OnGpu { job, gpu };
+        let of_gpu = changed(Component::Gpu(gpu), Phase::Checking);
+        assert_eq!(after(vec![of_gpu]), [on_gpu]);
+    }
+}

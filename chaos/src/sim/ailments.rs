@@ -1,0 +1,247 @@
+//! What may be wrong with a host or an adapter of it, as its sensors read it: what `muster chaos inject reading` plays on a
+//! cluster of processes.
+
+use muster_core::health::Component;
+use muster_core::ids::HostId;
+use serde::{Deserialize, Serialize};
+
+/// This host, before it knows by which number the cluster knows it, as real workers name it.
+pub const THIS_HOST: Component = Component::Host(HostId(0));
+
+/// Values of metrics.
+type Metrics = &'static [(&'static str, i64)];
+
+/// Something that is wrong with a host or an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ailment {
+    /// A disk refuses writes: nothing new there.
+    DiskFull,
+    /// A file system is read-only: reboot.
+    ReadOnly,
+    /// A shared file system is not mounted: drained and checked.
+    MountGone,
+    /// A shared file system does not answer: nothing new there, and drained if it lasts.
+    MountHangs,
+    /// Less memory than there should be: a person looks.
+    MemoryShort,
+    /// The driver is another one than it should be: no gangs.
+    DriverDiffers,
+    /// The driver does not answer: reboot.
+    DriverHangs,
+    /// The driver does not start: reboot.
+    DriverDoesNotStart,
+    /// The driver does not fit its library: drained and rebooted.
+    LibraryDiffers,
+    /// Processors are too hot: drained and checked.
+    Hot,
+    /// The clock is wrong: nothing new there once it lasts.
+    ClockOff,
+    /// Power supplies have GPUs slowed down: of many hosts, a matter of their rack.
+    PowerBraked,
+    /// The engine of containers has failed: nothing new there.
+    EngineFailed,
+    /// The fabric manager does not run: no gangs, and started again, if it lasts.
+    FabricManagerGone,
+    /// The kernel found a fault of its own: checked when nothing runs there.
+    Oops,
+    /// The kernel panicked: reboot.
+    Panic,
+    /// A task of the driver hangs in the kernel: reboot.
+    DriverTaskHung,
+    /// A disk lost its superblock: drained and checked.
+    SuperblockLost,
+    /// Memory errors that could not be corrected: its vendor's.
+    MemoryErrors,
+    /// A disk of a group failed: a person looks.
+    RaidFailed,
+    /// The board's own log has something critical: a person looks.
+    BoardCritical,
+    /// A port is down: no gangs, and a person looks if it lasts.
+    PortDown,
+    /// A port's line is bad: its host is drained and checked.
+    PortNoisy,
+    /// A link went down for a moment: its host is drained and checked.
+    LinkLost,
+    /// An adapter's firmware gave up: a person looks.
+    AdapterDied,
+}
+
+/// How an ailment is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Signs {
+    /// The rule that judges it.
+    pub rule: &'static str,
+    /// What is read while it is there.
+    pub ill: Metrics,
+    /// What is read when all is well; nothing of what only ever happens.
+    pub well: Metrics,
+    /// Whether it is an adapter's and not the host's own.
+    pub is_adapters: bool,
+}
+
+impl Ailment {
+    /// All of them.
+    pub const ALL: [Self; 25] = [
+        Self::DiskFull,
+        Self::ReadOnly,
+        Self::MountGone,
+        Self::MountHangs,
+        Self::MemoryShort,
+        Self::DriverDiffers,
+        Self::DriverHangs,
+        Self::DriverDoesNotStart,
+        Self::LibraryDiffers,
+        Self::Hot,
+        Self::ClockOff,
+        Self::PowerBraked,
+        Self::EngineFailed,
+        Self::FabricManagerGone,
+        Self::Oops,
+        Self::Panic,
+        Self::DriverTaskHung,
+        Self::SuperblockLost,
+        Self::MemoryErrors,
+        Self::RaidFailed,
+        Self::BoardCritical,
+        Self::PortDown,
+        Self::PortNoisy,
+        Self::LinkLost,
+        Self::AdapterDied,
+    ];
+
+    /// How it is read.
+    #[must_use]
+    pub const fn signs(self) -> Signs {
+        SIGNS[self as usize]
+    }
+
+    /// What of a host it is about; ports count from 0.
+    #[must_use]
+    pub fn component(self, port: u32) -> Component {
+        if !self.signs().is_adapters {
+            return THIS_HOST;
+        }
+        Component::Nic {
+            host: HostId(0),
+            name: format!("mlx5_{port}/1"),
+        }
+    }
+}
+
+/// How each ailment is read, in their order: by the metrics of the rules that ship.
+const SIGNS: [Signs; 25] = [
+    level(
+        "disk_free",
+        &[("refused", 1)],
+        &[("refused", 0), ("free_permille", 500)],
+    ),
+    level("fs_readonly", &[("readonly", 1)], &[("readonly", 0)]),
+    level("mount_missing", &[("missing", 1), ("timeouts", 0)], MOUNTED),
+    level("mount_missing", &[("missing", 0), ("timeouts", 1)], MOUNTED),
+    level(
+        "mem_expected",
+        &[("total_permille", 900)],
+        &[("total_permille", 1_000)],
+    ),
+    level("driver_version", &[("differs", 1)], &[("differs", 0)]),
+    level(
+        "nvml_latency",
+        &[("sweep_ms", 0), ("unfinished_s", 120)],
+        &[("sweep_ms", 40), ("unfinished_s", 0)],
+    ),
+    level("nvml_init", &[("failures", 1)], &[("failures", 0)]),
+    level(
+        "driver_lib_mismatch",
+        &[("mismatch", 1)],
+        &[("mismatch", 0)],
+    ),
+    level(
+        "cpu_temp",
+        &[("warning", 1), ("critical", 1)],
+        &[("warning", 0), ("critical", 0)],
+    ),
+    level("clock_skew", &[("offset_ms", 10_000)], &[("offset_ms", 1)]),
+    level("power_brake", &[("braked", 1)], &[("braked", 0)]),
+    level("runtime", &[("failed", 1)], &[("failed", 0)]),
+    level(
+        "fabric_manager",
+        &[("inactive", 1), ("restarting", 0)],
+        &[("inactive", 0), ("restarting", 0)],
+    ),
+    event("kernel_panic", &[("oops", 1)]),
+    event("kernel_panic", &[("panic", 1)]),
+    event("hung_task", &[("runtime_or_driver", 1)]),
+    event("block_io_error", &[("superblock", 1)]),
+    event("mce_uncorrected", &[("errors_increase", 1)]),
+    event("raid", &[("failures", 1)]),
+    event("ipmi_sel", &[("critical", 1)]),
+    of_adapter(level(
+        "ib_state",
+        &[("down", 1), ("short_of_profile", 0)],
+        &[("down", 0), ("short_of_profile", 0)],
+    )),
+    of_adapter(level(
+        "ib_symbol",
+        &[("per_second", 0), ("per_hour", 200)],
+        &[("per_second", 0), ("per_hour", 0)],
+    )),
+    of_adapter(event("ib_counters", &[("link_downed_increase", 1)])),
+    of_adapter(event("mlx5_fatal", &[("fatal", 1)])),
+];
+
+/// A shared file system that is there.
+const MOUNTED: Metrics = &[("missing", 0), ("timeouts", 0)];
+
+const fn level(rule: &'static str, ill: Metrics, well: Metrics) -> Signs {
+    Signs {
+        rule,
+        ill,
+        well,
+        is_adapters: false,
+    }
+}
+
+const fn event(rule: &'static str, ill: Metrics) -> Signs {
+    level(rule, ill, &[])
+}
+
+const fn of_adapter(signs: Signs) -> Signs {
+    Signs {
+        is_adapters: true,
+        ..signs
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use muster_core::health::ComponentKind;
+    use muster_core::health::rules::RuleSet;
+
+    use super::*;
+
+    /// A sign that no rule reads would play nothing.
+    #[test]
+    fn every_ailment_is_one_of_a_shipped_rule() {
+        let rules = RuleSet::shipped().unwrap();
+        for ailment in Ailment::ALL {
+            let signs = ailment.signs();
+            let rule = rules.rule(signs.rule).unwrap();
+            let is_nics = rule.component == ComponentKind::Nic;
+            assert_eq!(is_nics, signs.is_adapters, "{ailment:?}");
+            let bad = rule.degraded.when.iter().chain(&rule.fatal.when);
+            let is_met = bad.clone().any(|it| {
+                let read = signs.ill.iter().find(|(metric, _)| *metric == it.metric);
+                read.is_some_and(|(_, value)| it.operator.holds(*value, it.value))
+            });
+            assert!(is_met, "{ailment:?}");
+            let is_over = { bad.chain(&rule.healthy) }.all(|it| {
+                let read = signs.well.iter().find(|(metric, _)| *metric == it.metric);
+                let is_bad = !rule.healthy.contains(it);
+                read.is_none_or(|(_, value)| it.operator.holds(*value, it.value) != is_bad)
+            });
+            assert!(is_over, "{ailment:?}");
+        }
+    }
+}

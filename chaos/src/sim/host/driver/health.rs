@@ -1,0 +1,167 @@
+//! What an agent sees of the health of its host and its GPUs, and what it is ordered to do about it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use muster_core::agent::Input;
+use muster_core::beat::{Beat, WorkDone};
+use muster_core::command::GpuHealth;
+use muster_core::health::book::Order;
+use muster_core::health::rules::DeviceAction;
+use muster_core::health::{Component, Finding, Severity};
+use muster_core::ids::{GpuUuid, HostId};
+use muster_core::time::TimeMs;
+use tokio::time::Instant;
+
+use super::AgentDriver;
+use crate::sim::coverage::Situation;
+use crate::sim::host::lock;
+use crate::sim::mutant::Mutant;
+
+/// Beats between two readings of the host's sensors.
+const LOOK_BEATS: u64 = 2;
+/// How long a repair or a check takes.
+pub(super) const HEALTH_WORK: Duration = Duration::from_secs(3);
+
+impl AgentDriver {
+    /// Repairs and checks that have taken their time: a reset works, a check is passed by what is healthy, and who boots has
+    /// nothing to say of it.
+    pub(super) async fn work_on_health(&mut self) -> bool {
+        let now = Instant::now();
+        let (over, left) = std::mem::take(&mut self.health_work)
+            .into_iter()
+            .partition(|(_, ends)| *ends <= now);
+        self.health_work = left;
+        let mut changed = false;
+        let over: Vec<(Order, Instant)> = over;
+        for (order, _) in over {
+            if order.action == DeviceAction::Reboot {
+                self.host.reboot();
+                continue;
+            }
+            if order.action == DeviceAction::RestartService {
+                self.watch.restarted(&order.rule);
+            }
+            let passed = order.action != DeviceAction::Check || self.is_healthy(&order.component);
+            self.host.reached(match (order.action, passed) {
+                (DeviceAction::Check, true) => Situation::CheckPassed,
+                (DeviceAction::Check, false) => Situation::CheckFailed,
+                _ => Situation::Repaired,
+            });
+            let evidence = "simulated".to_owned();
+            let done = WorkDone {
+                order,
+                passed,
+                evidence,
+            };
+            changed |= self.step(Input::HealthWorkDone(done)).await;
+        }
+        changed
+    }
+
+    fn is_healthy(&self, component: &Component) -> bool {
+        if self.watch.is_ill(component) {
+            return false;
+        }
+        let gpus = lock(&self.host.gpus);
+        let is_well = |(gpu, health): (&GpuUuid, &GpuHealth)| {
+            let is_meant = match component {
+                Component::Gpu(of) => of == gpu,
+                Component::Host(_) => true,
+                Component::Nic { .. } | Component::Rack(_) => false,
+            };
+            !is_meant || *health == GpuHealth::Healthy
+        };
+        gpus.iter().all(is_well)
+    }
+
+    /// Tells the agent what was found.
+    pub(super) async fn found(&mut self, found: Vec<Finding>) -> bool {
+        self.watch.told(&found);
+        self.step(Input::Found(found)).await
+    }
+
+    /// Reads the host's sensors, once in a while.
+    pub(super) async fn look_at_host(&mut self) -> bool {
+        let now = Instant::now();
+        if now < self.next_look {
+            return false;
+        }
+        let period_ms = LOOK_BEATS * self.host.settings.timings.beat_ms;
+        self.next_look = now + Duration::from_millis(period_ms);
+        let found = self.watch.look();
+        self.found(found).await
+    }
+
+    pub(super) async fn look_at_gpus(&mut self) -> bool {
+        let mut seen = lock(&self.host.gpus).clone();
+        let frees_hung = self.host.settings.mutant == Some(Mutant::FreesHungGpus);
+        let held: BTreeSet<GpuUuid> = self.host.supervisors.held_gpus().into_iter().collect();
+        for gpu in held.iter().filter(|_| !frees_hung) {
+            let health = seen.entry(*gpu).or_insert(GpuHealth::Healthy);
+            if *health == GpuHealth::Healthy {
+                *health = stuck();
+            }
+        }
+        let mut changed = false;
+        for (gpu, shown) in seen {
+            if self.known_gpus.get(&gpu) != Some(&shown) {
+                self.known_gpus.insert(gpu, shown.clone());
+                changed |= self.found(findings(gpu, &shown)).await;
+            }
+            // What the rules judge makes no GPU unfit by itself.
+            let health = match xid_of(&shown) {
+                Some(_) if held.contains(&gpu) && !frees_hung => stuck(),
+                Some(_) => GpuHealth::Healthy,
+                None => shown,
+            };
+            changed |= self.step(Input::GpuHealth { gpu, health }).await;
+        }
+        changed
+    }
+}
+
+/// What a GPU's fault is to the rules; that it is over is no news to them: an XID's block ends with a check.
+fn findings(gpu: GpuUuid, health: &GpuHealth) -> Vec<Finding> {
+    let Some((code, detail)) = xid_of(health) else {
+        return Vec::new();
+    };
+    vec![Finding {
+        sequence: 0,
+        rule: "xid".to_owned(),
+        component: Component::Gpu(gpu),
+        severity: Severity::Fatal,
+        metric: "xid".to_owned(),
+        measured: i64::from(code),
+        code: Some(code),
+        cluster: None,
+        evidence: detail.to_owned(),
+        at: TimeMs(0),
+    }]
+}
+
+/// Puts in by which number the cluster knows this host, as the real agent does.
+pub(super) fn name_host(beat: &mut Beat, id: HostId) {
+    let findings = beat.status.iter_mut().flat_map(|it| &mut it.findings);
+    for finding in findings {
+        match &mut finding.component {
+            Component::Host(host) | Component::Nic { host, .. } => *host = id,
+            Component::Gpu(_) | Component::Rack(_) => {}
+        }
+    }
+}
+
+/// The XID that a GPU shows, and what else is said of it.
+fn xid_of(health: &GpuHealth) -> Option<(u32, &str)> {
+    let GpuHealth::Faulted { signal, detail } = health else {
+        return None;
+    };
+    Some((signal.strip_prefix("xid-")?.parse().ok()?, detail.as_str()))
+}
+
+fn stuck() -> GpuHealth {
+    GpuHealth::Faulted {
+        signal: "task-stuck".to_owned(),
+        detail: "a task that cannot be killed".to_owned(),
+    }
+}

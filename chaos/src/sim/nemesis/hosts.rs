@@ -1,0 +1,63 @@
+//! What the nemesis does to the health of hosts: their GPUs, their own sensors, and those of their adapters.
+
+use muster_core::command::GpuHealth;
+
+use super::{Nemesis, host_name};
+use crate::sim::ailments::Ailment;
+use crate::sim::world::World;
+
+impl Nemesis {
+    pub(super) fn break_gpu(&mut self, world: &World, (host, index): (usize, usize), xid: u32) {
+        let gpu = world.hosts[host].gpus()[index];
+        let health = GpuHealth::Faulted {
+            signal: format!("xid-{xid}"),
+            detail: String::new(),
+        };
+        world.hosts[host].set_gpu(gpu, health);
+        self.gpus_out.insert((host, gpu));
+        let name = host_name(host);
+        self.broke(
+            world,
+            "GPU faulted",
+            format_args!("{gpu} of {name}, xid {xid}"),
+        );
+    }
+
+    pub(super) fn heal_gpus(&mut self, world: &World) {
+        for (host, gpu) in std::mem::take(&mut self.gpus_out) {
+            world.hosts[host].set_gpu(gpu, GpuHealth::Healthy);
+            let name = host_name(host);
+            self.repaired(world, "GPU healed", format_args!("{gpu} of {name}"));
+        }
+    }
+
+    pub(super) fn make_ill(
+        &mut self,
+        world: &World,
+        (host, port): (usize, u32),
+        ailment: Ailment,
+        lasts: bool,
+    ) {
+        world.hosts[host].fall_ill(ailment, port, lasts);
+        let fault = match (ailment.signs().is_adapters, lasts) {
+            (false, false) => "host ill for a moment",
+            (false, true) => "host ill",
+            (true, false) => "adapter ill for a moment",
+            (true, true) => "adapter ill",
+        };
+        let name = host_name(host);
+        self.broke(
+            world,
+            fault,
+            format_args!("{ailment:?} of {name}, port {port}"),
+        );
+    }
+
+    pub(super) fn heal_hosts(&mut self, world: &World) {
+        for (number, host) in world.hosts.iter().enumerate() {
+            if host.heal() {
+                self.repaired(world, "host healed", format_args!("{}", host_name(number)));
+            }
+        }
+    }
+}

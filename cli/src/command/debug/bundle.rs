@@ -1,0 +1,322 @@
+//! `muster debug bundle`.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
+use muster_core::ids::{JobId, Revision};
+use muster_proto::v1;
+use muster_proto::v1::debug_target::Process;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::collection::Collection;
+use super::{ANSWER_MAX, client_of};
+use crate::connection::{Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, note, render_document, to_json_line};
+use crate::view::{
+    ComponentView, EventView, ExplanationView, GpuView, HostNames, HostView, JobView, QueueView,
+    StatusView,
+};
+
+/// Jobs that wait and are explained.
+const EXPLAINED_MAX: usize = 20;
+/// Jobs that are listed.
+const JOBS_MAX: usize = 1_000;
+/// Revisions whose events are collected, the newest.
+const REVISIONS_MAX: u64 = 5_000;
+/// Longest that events are read: a cluster that does much never comes to an end of them.
+const EVENTS_WAIT: Duration = Duration::from_secs(10);
+/// Workers that are asked where none is named.
+const WORKERS_MAX: usize = 16;
+/// Reads need no leader: what is wrong may be just that.
+const STALE: v1::Consistency = v1::Consistency::Stale;
+
+/// `muster debug bundle`
+///
+/// Collects versions, settings, logs and metrics of replicas and workers, and the cluster's state as lists show it. It holds no
+/// tokens, keys, task secrets, commands or environments of jobs; look through it all the same before you give it away. What
+/// could not be had is named in its manifest.json.
+#[derive(Debug, Args)]
+pub(crate) struct Bundle {
+    /// The file; muster-debug-TIME.tar.gz in this folder if none is given
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// The worker of this host, by name; may be repeated. Without it, those of hosts that are not well first, up to 16
+    #[arg(long, value_name = "HOST")]
+    worker: Vec<String>,
+}
+
+impl Bundle {
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let screen = options.screen();
+        let now = screen.now();
+        let stamp = now.strftime("%Y%m%dT%H%M%SZ").to_string();
+        let folder = format!("muster-debug-{stamp}");
+        let path =
+            { self.out.clone() }.unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.gz")));
+        let named = |error| Failure::new(format!("{}: {error}", path.display()));
+        let file = File::create_new(&path).map_err(named)?;
+        let mut collector = Collector {
+            client: options.connect().await?,
+            author: current_user(),
+            collection: Collection::default(),
+        };
+        collector.collect(&self.worker).await;
+        let collection = collector.collection;
+        let time_s = u64::try_from(now.as_second()).unwrap_or_default();
+        let made = (folder.as_str(), &*now.to_string(), time_s);
+        collection.write(BufWriter::new(file), made)?;
+        for (name, why) in collection.missing() {
+            note(&format!("{name} is not in it: {why}"));
+        }
+        let (path, files) = (path.display().to_string(), collection.count());
+        screen.data(&match screen.format {
+            Format::Table | Format::Wide => {
+                format!("{path}: {files} files; look through it before you give it away\n")
+            }
+            Format::Name => format!("{path}\n"),
+            format => {
+                let missing = collection.missing().iter();
+                let missing: Vec<Value> = missing
+                    .map(|(name, why)| json!({"name": name, "why": why}))
+                    .collect();
+                let told = json!({"file": path, "files": files, "missing": missing});
+                render_document(format, &told)?
+            }
+        })?;
+        Ok(Exit::Ok)
+    }
+}
+
+/// Asks for one thing after the other; what cannot be had is noted.
+struct Collector {
+    client: Client,
+    author: String,
+    collection: Collection,
+}
+
+impl Collector {
+    async fn collect(&mut self, workers: &[String]) {
+        let client = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "os": std::env::consts::OS,
+            "architecture": std::env::consts::ARCH,
+        });
+        self.collection
+            .add("client.json", Ok::<_, ClientError>(client));
+        let status = self.client.status(STALE).await;
+        self.collection
+            .add("status.json", status.clone().map(StatusView::from));
+        let hosts = self.hosts().await;
+        self.lists().await;
+        self.jobs().await;
+        if let Ok(status) = status {
+            self.events(status.revision, &hosts).await;
+            for replica in &status.replicas {
+                self.replica(replica).await;
+            }
+        }
+        for host in chosen(workers, &hosts, &mut self.collection) {
+            let folder = format!("workers/{host}");
+            let told = self.client.debug_info(&self.author, Process::Host(host));
+            let told = timeout(ANSWER_MAX, told).await;
+            self.process(
+                &folder,
+                told.map_err(|_| silent())
+                    .and_then(|told| told.map_err(text)),
+            );
+        }
+    }
+
+    async fn hosts(&mut self) -> Vec<v1::Host> {
+        let request = v1::ListHostsRequest {
+            consistency: STALE.into(),
+            ..v1::ListHostsRequest::default()
+        };
+        let (hosts, failed) = split(self.client.list_hosts(request).await);
+        let views = hosts.iter().cloned().map(HostView::from);
+        self.list("hosts.json", views.collect::<Vec<_>>(), failed);
+        hosts
+    }
+
+    async fn lists(&mut self) {
+        let request = v1::ListGpusRequest {
+            consistency: STALE.into(),
+            ..v1::ListGpusRequest::default()
+        };
+        let (gpus, failed) = split(self.client.list_gpus(request).await);
+        let gpus: Vec<GpuView> = gpus.into_iter().map(GpuView::from).collect();
+        self.list("gpus.json", gpus, failed);
+        let (queues, failed) = split(self.client.list_queues(STALE).await);
+        let queues: Vec<QueueView> = queues.into_iter().map(QueueView::from).collect();
+        self.list("queues.json", queues, failed);
+        let health = self.client.health(STALE).await.map(|health| {
+            let components = health.components.into_iter().map(ComponentView::from);
+            components.collect::<Vec<_>>()
+        });
+        self.collection.add("health.json", health);
+    }
+
+    /// Jobs that have not ended, and why those wait that do.
+    async fn jobs(&mut self) {
+        let live = [
+            v1::JobPhase::Queued,
+            v1::JobPhase::Running,
+            v1::JobPhase::Cancelling,
+        ];
+        let request = v1::ListJobsRequest {
+            phases: live.into_iter().map(Into::into).collect(),
+            consistency: STALE.into(),
+            ..v1::ListJobsRequest::default()
+        };
+        let (jobs, failed) = split(self.client.list_jobs(request, JOBS_MAX).await);
+        let waiting = { jobs.iter() }.filter(|job| job.phase() == v1::JobPhase::Queued);
+        let waiting: Vec<u64> = waiting.map(|job| job.id).take(EXPLAINED_MAX).collect();
+        let views: Vec<JobView> = jobs.into_iter().map(JobView::from).collect();
+        self.list("jobs.json", views, failed);
+        for job in waiting {
+            let explained = self.client.explain_job(JobId(job), STALE).await;
+            self.collection.add(
+                &format!("explain/{job}.json"),
+                explained.map(ExplanationView::from),
+            );
+        }
+    }
+
+    /// The newest events, a line each.
+    async fn events(&mut self, revision: u64, hosts: &[v1::Host]) {
+        let names: HostNames = { hosts.iter() }
+            .map(|host| (host.id, host.name.clone()))
+            .collect();
+        let mut lines = String::new();
+        let read = self.read_events(revision, &names, &mut lines);
+        let ended = timeout(EVENTS_WAIT, read).await;
+        let ended = ended.unwrap_or_else(|_| Err("the rest did not come in time".to_owned()));
+        self.collection.add_text("events.jsonl", &lines);
+        if let Err(why) = ended {
+            self.collection.miss("events.jsonl (all of it)", &why);
+        }
+    }
+
+    async fn read_events(
+        &self,
+        revision: u64,
+        names: &HostNames,
+        lines: &mut String,
+    ) -> Result<(), String> {
+        let mut from = Revision(revision.saturating_sub(REVISIONS_MAX));
+        let mut watch = self.client.watch(Some(from), WatchFilter::default());
+        while from.get() < revision {
+            match watch.next().await {
+                Ok(WatchUpdate::Events {
+                    revision,
+                    time,
+                    events,
+                }) => {
+                    from = revision;
+                    for event in events {
+                        let view = EventView::new(revision.get(), time.0, event, names);
+                        let line = view.as_ref().map(to_json_line).transpose();
+                        let line = line.map_err(|failure| failure.text())?;
+                        lines.push_str(&line.unwrap_or_default());
+                    }
+                }
+                Ok(WatchUpdate::Bookmark { revision }) => from = revision,
+                Ok(WatchUpdate::Resumed { .. }) => {}
+                Err(ClientError::Compacted { compacted, .. }) => {
+                    watch = self.client.watch(Some(compacted), WatchFilter::default());
+                    from = compacted;
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn replica(&mut self, replica: &v1::Replica) {
+        let told = async {
+            let client = client_of(&self.client, replica).await?;
+            client
+                .debug_info(&self.author, Process::ReplicaId(replica.id))
+                .await
+        };
+        let told = told.await.map_err(text);
+        self.process(&format!("replicas/{}", replica.id), told);
+    }
+
+    /// What a process tells of itself.
+    fn process(&mut self, folder: &str, told: Result<v1::GetDebugInfoResponse, String>) {
+        let info = match told {
+            Ok(info) => info,
+            Err(why) => return self.collection.miss(folder, &why),
+        };
+        let about = json!({"version": info.version, "log_filter": info.log_filter});
+        let about = Ok::<_, ClientError>(about);
+        self.collection.add(&format!("{folder}/about.json"), about);
+        let settings: Result<Value, _> = serde_json::from_str(&info.settings);
+        self.collection
+            .add(&format!("{folder}/settings.json"), settings);
+        let lines = info.log_lines.join("\n") + "\n";
+        self.collection
+            .add_text(&format!("{folder}/log.jsonl"), &lines);
+        match info.metrics.is_empty() {
+            true => {
+                let why = "its settings have no `metrics_listen`";
+                self.collection.miss(&format!("{folder}/metrics.txt"), why);
+            }
+            false => self
+                .collection
+                .add_text(&format!("{folder}/metrics.txt"), &info.metrics),
+        }
+    }
+
+    fn list<T: Serialize>(&mut self, name: &str, rows: Vec<T>, failed: Option<ClientError>) {
+        match failed {
+            Some(error) => self.collection.miss(name, &error.to_string()),
+            None => self.collection.add(name, Ok::<_, ClientError>(rows)),
+        }
+    }
+}
+
+/// The rows of a list, or why there are none.
+fn split<T>(read: Result<(Revision, Vec<T>), ClientError>) -> (Vec<T>, Option<ClientError>) {
+    match read {
+        Ok((_, rows)) => (rows, None),
+        Err(error) => (Vec::new(), Some(error)),
+    }
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it maps errors, which come by value"
+)]
+fn text(error: ClientError) -> String {
+    error.to_string()
+}
+
+fn silent() -> String {
+    format!("no answer within {} s", ANSWER_MAX.as_secs())
+}
+
+/// The workers to ask: those that are named, else some, hosts that are not well first.
+fn chosen(named: &[String], hosts: &[v1::Host], collection: &mut Collection) -> Vec<String> {
+    if !named.is_empty() {
+        return named.to_vec();
+    }
+    let mut hosts: Vec<&v1::Host> = hosts.iter().collect();
+    hosts.sort_by_key(|host| host.health() == v1::HostHealth::Up);
+    let left = hosts.len().saturating_sub(WORKERS_MAX);
+    if left > 0 {
+        let why = format!("only {WORKERS_MAX} are asked (WORKERS_MAX): name them by --worker");
+        collection.miss(&format!("{left} more workers"), &why);
+    }
+    let chosen = hosts.into_iter().take(WORKERS_MAX);
+    chosen.map(|host| host.name.clone()).collect()
+}

@@ -1,0 +1,111 @@
+//! What a bundle is made of, while it is collected.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::archive::Archive;
+use crate::failure::Failure;
+
+/// Version of the bundle's layout.
+const FORMAT: u32 = 1;
+
+/// Files, and what could not be had.
+#[derive(Debug, Default)]
+pub(super) struct Collection {
+    files: Vec<(String, String)>,
+    missing: Vec<(String, String)>,
+}
+
+impl Collection {
+    /// Adds a document, or notes why it is missing. Nothing secret comes in.
+    pub(super) fn add<T: Serialize>(&mut self, name: &str, read: Result<T, impl Display>) {
+        let value = read.map_err(|error| error.to_string()).and_then(|value| {
+            let value = serde_json::to_value(value).map_err(|error| error.to_string())?;
+            let value = muster_logging::redact_value(value);
+            serde_json::to_string_pretty(&value).map_err(|error| error.to_string())
+        });
+        match value {
+            Ok(text) => self.files.push((name.to_owned(), text + "\n")),
+            Err(why) => self.miss(name, &why),
+        }
+    }
+
+    /// Adds a text. Nothing secret comes in.
+    pub(super) fn add_text(&mut self, name: &str, text: &str) {
+        self.files
+            .push((name.to_owned(), muster_logging::redact(text)));
+    }
+
+    /// Notes what is not in it.
+    pub(super) fn miss(&mut self, name: &str, why: &str) {
+        self.missing
+            .push((name.to_owned(), muster_logging::redact(why)));
+    }
+
+    /// What is not in it, and why.
+    pub(super) fn missing(&self) -> &[(String, String)] {
+        &self.missing
+    }
+
+    /// How many files are in it.
+    pub(super) fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Writes everything below one folder, its table of contents first.
+    pub(super) fn write(
+        &self,
+        out: impl Write,
+        (folder, made_at, time_s): (&str, &str, u64),
+    ) -> Result<(), Failure> {
+        let manifest = self.manifest(made_at);
+        let manifest = serde_json::to_string_pretty(&manifest);
+        let manifest = manifest.map_err(|error| Failure::internal(&error))?;
+        let written = || -> io::Result<()> {
+            let mut archive = Archive::new(out, time_s);
+            archive.add(&format!("{folder}/manifest.json"), manifest.as_bytes())?;
+            for (name, text) in &self.files {
+                archive.add(&format!("{folder}/{name}"), text.as_bytes())?;
+            }
+            archive.finish()?.flush()
+        };
+        written().map_err(|error| Failure::new(format!("cannot write the bundle: {error}")))
+    }
+
+    fn manifest(&self, made_at: &str) -> Value {
+        let files = self.files.iter();
+        let files = files.map(|(name, text)| json!({"name": name, "bytes": text.len()}));
+        let missing = self.missing.iter();
+        let missing = missing.map(|(name, why)| json!({"name": name, "why": why}));
+        json!({
+            "format": FORMAT,
+            "made_at": made_at,
+            "made_by": concat!("muster ", env!("CARGO_PKG_VERSION")),
+            "files": files.collect::<Vec<Value>>(),
+            "missing": missing.collect::<Vec<Value>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_in_has_no_secrets_and_what_is_missing_is_named() {
+        let mut collection = Collection::default();
+        let labels = json!({"labels": {"token": "hunter2", "rack": "r1"}});
+        collection.add("a.json", Ok::<_, String>(labels));
+        collection.add("b.json", Err::<Value, _>("token=hunter2 is wrong"));
+        collection.add_text("c.txt", "password: hunter2\nfine\n");
+        let text = format!("{collection:?} {}", collection.manifest("now"));
+        assert!(!text.contains("hunter2"), "{text}");
+        let manifest = collection.manifest("now");
+        assert_eq!(manifest["missing"][0]["name"], "b.json");
+        assert_eq!(manifest["files"][1]["name"], "c.txt");
+        assert!(text.contains("r1") && text.contains("fine"));
+    }
+}

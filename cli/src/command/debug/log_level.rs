@@ -1,0 +1,107 @@
+//! `muster debug log-level`.
+
+use std::time::Duration;
+
+use clap::Args;
+use muster_client::Client;
+use muster_logging::LevelChange;
+use muster_proto::v1;
+use muster_proto::v1::debug_target::Process;
+use serde_json::json;
+
+use super::client_of;
+use crate::connection::{Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, render_document};
+use crate::parse::{self, format_duration};
+
+/// For how long, where nothing else is said.
+const SPAN: Duration = Duration::from_secs(600);
+
+/// `muster debug log-level`
+///
+/// Afterwards all is as before by itself, also if the process is started again. `logging.filter` is for what stays.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "muster debug log-level --replica 2 muster_scheduler::leader=debug --for 10m"
+)]
+pub(crate) struct LogLevel {
+    #[command(flatten)]
+    whose: Whose,
+    /// What to log: TARGET=LEVEL for a module as it is called in the logs, or LEVEL for everything; off, error, warn, info,
+    /// debug, trace
+    #[arg(value_name = "TARGET=LEVEL", value_parser = change)]
+    change: LevelChange,
+    /// For how long (10m); at most 24h
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse::duration)]
+    span: Option<Duration>,
+}
+
+/// One or more processes.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Whose {
+    /// A replica, by id; may be repeated
+    #[arg(long, value_name = "ID")]
+    replica: Vec<u64>,
+    /// The worker of a host, by name; may be repeated
+    #[arg(long, value_name = "HOST")]
+    worker: Vec<String>,
+}
+
+fn change(text: &str) -> Result<LevelChange, String> {
+    text.parse()
+        .map_err(|error: muster_logging::InvalidLevel| error.to_string())
+}
+
+impl LogLevel {
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let screen = options.screen();
+        let span = self.span.unwrap_or(SPAN);
+        let (change, author) = (self.change.to_string(), current_user());
+        let mut done: Vec<(String, String)> = Vec::new();
+        let replicas = match self.whose.replica.is_empty() {
+            true => Vec::new(),
+            false => client.status(v1::Consistency::Stale).await?.replicas,
+        };
+        for id in self.whose.replica {
+            let replica = { replicas.iter() }.find(|replica| replica.id == id);
+            let replica = replica.ok_or_else(|| {
+                Failure::new(format!("there is no replica {id}"))
+                    .help("`muster cluster members` shows the replicas")
+            })?;
+            let replica: Client = client_of(&client, replica).await?;
+            let process = Process::ReplicaId(id);
+            let filter = replica.set_log_level(&author, process, (&change, span));
+            done.push((format!("replica {id}"), filter.await?));
+        }
+        for host in self.whose.worker {
+            let process = Process::Host(host.clone());
+            let filter = client.set_log_level(&author, process, (&change, span));
+            done.push((format!("worker {host}"), filter.await?));
+        }
+        let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let span_text = format_duration(span_ms);
+        screen.data(&match screen.format {
+            Format::Table | Format::Wide => {
+                let lines = done.iter().map(|(process, filter)| {
+                    format!("{process} logs {change} for {span_text}; all of it: {filter}\n")
+                });
+                lines.collect()
+            }
+            Format::Name => done
+                .iter()
+                .map(|(process, _)| format!("{process}\n"))
+                .collect(),
+            format => {
+                let rows: Vec<serde_json::Value> = { done.iter() }
+                    .map(|(process, filter)| json!({"process": process, "filter": filter}))
+                    .collect();
+                render_document(format, &json!({"for_ms": span_ms, "processes": rows}))?
+            }
+        })?;
+        Ok(Exit::Ok)
+    }
+}

@@ -1,0 +1,100 @@
+//! The client's part of a job's trace: from the first try of its submission to the answer.
+
+use std::sync::OnceLock;
+
+use muster_tracing::{Kind, Span, TRACEPARENT, TraceContext, TraceId, is_on, now_ns, record, tree};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::{Request, Response};
+
+use crate::error::ClientError;
+
+/// A submission that is under way.
+#[derive(Debug)]
+pub(crate) struct SubmitSpan {
+    request_id: String,
+    began_ns: u64,
+    /// The caller's own span.
+    within: Option<TraceContext>,
+    /// What replicas are told.
+    header: Option<MetadataValue<Ascii>>,
+    /// The job's trace, as the replica says that answered.
+    heard: OnceLock<TraceContext>,
+}
+
+impl SubmitSpan {
+    /// One that begins now, within a span of the caller's if that is readable.
+    pub(crate) fn began(request_id: &str, traceparent: Option<&str>) -> Self {
+        let within = traceparent.and_then(TraceContext::parse);
+        let own = is_on().then(|| TraceContext {
+            trace: TraceId::of_request(request_id),
+            span: tree::submit(request_id),
+            sampled: true,
+        });
+        let told = own.or(within).map(|context| context.to_string());
+        Self {
+            request_id: request_id.to_owned(),
+            began_ns: now_ns(),
+            within,
+            header: told.and_then(|text| text.try_into().ok()),
+            heard: OnceLock::new(),
+        }
+    }
+
+    /// The request with the header.
+    pub(crate) fn tell<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(header) = &self.header {
+            request.metadata_mut().insert(TRACEPARENT, header.clone());
+        }
+        request
+    }
+
+    /// Notes which trace an answer belongs to.
+    pub(crate) fn hear<T>(&self, answer: &Response<T>) {
+        let header = answer.metadata().get(TRACEPARENT);
+        let context = header.and_then(|text| TraceContext::parse(text.to_str().ok()?));
+        if let Some(context) = context {
+            // Of several answers one counts, whichever.
+            self.heard.get_or_init(|| context);
+        }
+    }
+
+    /// It is answered, or given up.
+    pub(crate) fn over(&self, answer: Result<u64, &ClientError>) {
+        if !is_on() {
+            return;
+        }
+        let heard = self.heard.get().map(|context| context.trace);
+        let trace = heard.unwrap_or_else(|| TraceId::of_request(&self.request_id));
+        let ids = (trace, tree::submit(&self.request_id));
+        let mut span = Span::new(ids, tree::SUBMIT, (self.began_ns, now_ns()))
+            .kind(Kind::Client)
+            .with("muster.request_id", self.request_id.as_str())
+            .failed(answer.err().map(ToString::to_string));
+        if let Ok(job) = answer {
+            span = span.with("muster.job_id", job);
+        }
+        span.link = self.within;
+        record(span);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn the_callers_span_is_told_and_nothing_where_there_is_none() {
+        let span = SubmitSpan::began("a", Some(TEXT));
+        let told = span.tell(());
+        let header = told.metadata().get(TRACEPARENT).unwrap();
+        assert_eq!(header.to_str().unwrap(), TEXT);
+        for nothing in [None, Some("nonsense")] {
+            let told = SubmitSpan::began("a", nothing).tell(());
+            assert!(told.metadata().get(TRACEPARENT).is_none(), "{nothing:?}");
+        }
+    }
+}

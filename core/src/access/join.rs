@@ -1,0 +1,147 @@
+//! What lets workers in that have no certificate yet.
+
+use serde::{Deserialize, Serialize};
+
+use crate::access::TokenHash;
+use crate::time::TimeMs;
+
+/// Stands in a pattern for any letters, or none.
+const ANY: char = '*';
+
+/// What a join token allows, as whoever makes it says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinGrant {
+    /// Of the token: whoever made it keeps it.
+    pub hash: TokenHash,
+    /// Milliseconds for which it counts.
+    pub ttl_ms: u64,
+    /// Workers that it lets in.
+    pub uses_max: u32,
+    /// The hosts that it lets in, by name, where `*` stands for any letters; none: every host.
+    pub host_pattern: Option<String>,
+}
+
+/// A join token, without the token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinToken {
+    /// What it allows.
+    pub grant: JoinGrant,
+    /// Who made it.
+    pub author: String,
+    /// When, by the log's time.
+    pub created_at: TimeMs,
+    /// Workers that it has let in.
+    pub uses: u32,
+}
+
+impl JoinToken {
+    /// When it counts no more, by the log's time.
+    #[must_use]
+    pub const fn expires_at(&self) -> TimeMs {
+        TimeMs(self.created_at.0.saturating_add(self.grant.ttl_ms))
+    }
+
+    /// Workers that it may still let in.
+    #[must_use]
+    pub const fn uses_left(&self) -> u32 {
+        self.grant.uses_max.saturating_sub(self.uses)
+    }
+
+    /// Why it lets nobody in (any more); none if it does.
+    #[must_use]
+    pub fn spent(&self, now: TimeMs) -> Option<String> {
+        if now >= self.expires_at() {
+            let seconds = now.since(self.expires_at()) / 1_000;
+            return Some(format!("expired {seconds} s ago"));
+        }
+        let max = self.grant.uses_max;
+        (self.uses_left() == 0).then(|| format!("has let in {max} workers, as many as it may"))
+    }
+
+    /// Whether it may let in a host of this name.
+    #[must_use]
+    pub fn is_for(&self, host: &str) -> bool {
+        let pattern = self.grant.host_pattern.as_deref();
+        pattern.is_none_or(|pattern| fits(pattern, host))
+    }
+}
+
+/// Whether a name is one of those that a pattern stands for.
+fn fits(pattern: &str, name: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once(ANY) else {
+        return pattern == name;
+    };
+    let Some(mut name) = name.strip_prefix(head) else {
+        return false;
+    };
+    let (middle, tail) = rest.rsplit_once(ANY).unwrap_or(("", rest));
+    // The first place that fits leaves the most for the pieces behind it.
+    for piece in middle.split(ANY) {
+        let Some(at) = name.find(piece) else {
+            return false;
+        };
+        name = &name[at + piece.len()..];
+    }
+    name.ends_with(tail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(ttl_ms: u64, uses_max: u32, host_pattern: Option<&str>) -> JoinToken {
+        JoinToken {
+            grant: JoinGrant {
+                hash: TokenHash([7; 32]),
+                ttl_ms,
+                uses_max,
+                host_pattern: host_pattern.map(str::to_owned),
+            },
+            author: "grace".to_owned(),
+            created_at: TimeMs(1_000),
+            uses: 0,
+        }
+    }
+
+    #[test]
+    fn a_pattern_stands_for_names() {
+        let fitting = [
+            ("gpu-1", "gpu-1"),
+            ("*", "anything"),
+            ("gpu-*", "gpu-"),
+            ("gpu-*", "gpu-17.lab"),
+            ("*.lab", "gpu-17.lab"),
+            ("gpu-*.lab", "gpu-17.lab"),
+            ("*-*-*", "a-b-c-d"),
+            ("a*b*b", "abb"),
+            ("**", ""),
+        ];
+        for (pattern, name) in fitting {
+            assert!(fits(pattern, name), "{pattern} for {name}");
+        }
+        let strange = [
+            ("gpu-1", "gpu-10"),
+            ("gpu-*", "cpu-1"),
+            ("gpu-*.lab", "gpu-17.lab.evil"),
+            ("a*b*b", "ab"),
+            ("a*a", "a"),
+            ("", "a"),
+        ];
+        for (pattern, name) in strange {
+            assert!(!fits(pattern, name), "{pattern} for {name}");
+        }
+        assert!(token(1, 1, None).is_for("anything"));
+    }
+
+    #[test]
+    fn it_counts_for_its_time_and_for_so_many() {
+        let mut token = token(5_000, 2, None);
+        assert_eq!(token.expires_at(), TimeMs(6_000));
+        assert_eq!(token.spent(TimeMs(5_999)), None);
+        let said = token.spent(TimeMs(8_500)).unwrap_or_default();
+        assert_eq!(said, "expired 2 s ago");
+        token.uses = 2;
+        assert_eq!(token.uses_left(), 0);
+        assert!({ token.spent(TimeMs(1_000)) }.is_some_and(|why| why.contains("2 workers")));
+    }
+}

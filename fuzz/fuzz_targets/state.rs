@@ -1,0 +1,17 @@
+//! States as snapshots and backups hold them: what is read must be written, and read again, as the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use muster_fuzz::{SMALL, bounded, same_again};
+use muster_proto::log::{LogError, read_state, write_state};
+
+fuzz_target!(|data: &[u8]| {
+    bounded(data, SMALL, || {
+        same_again(data, |mut bytes| {
+            let state = read_state(&mut bytes)?;
+            let mut written = Vec::new();
+            write_state(&state, &mut written).map_err(LogError::Read)?;
+            Ok::<_, LogError>(written)
+        });
+    });
+});

@@ -1,0 +1,88 @@
+//! Tokens, names in certificates, and the files of a process: an authority, a certificate and a key, one of which is anything.
+#![no_main]
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use libfuzzer_sys::fuzz_target;
+use muster_fuzz::{SMALL, assert_same, bounded, choice, or_panic};
+use muster_tls::{PeerRole, Tls, TlsSettings, Token, issue, role_of};
+use rustls_pki_types::CertificateDer;
+use tempfile::TempDir;
+
+/// Good files, and one that is written anew for every input.
+struct Files {
+    folder: TempDir,
+    good: [PathBuf; 3],
+}
+
+static FILES: LazyLock<Files> = LazyLock::new(|| {
+    let folder = or_panic(tempfile::tempdir(), "a folder of one's own");
+    let authority = or_panic(issue::authority(folder.path(), "c1"), "an authority");
+    let names = ["localhost".to_owned()];
+    let issued = issue::certificate(folder.path(), "r", &PeerRole::Replica, &names, 1);
+    let issued = or_panic(issued, "a certificate");
+    Files {
+        good: [authority.certificate, issued.certificate, issued.key],
+        folder,
+    }
+});
+
+/// Reads the files of which one is anything.
+fn check_file(position: usize, content: &[u8]) {
+    let Files { folder, good } = &*FILES;
+    let anything = folder.path().join("anything.pem");
+    or_panic(fs::write(&anything, content), "a folder of one's own");
+    let mut files = good.clone();
+    files[position % good.len()] = anything;
+    let [ca, certificate, key] = files.map(Some);
+    let settings = TlsSettings {
+        ca,
+        certificate,
+        key,
+    };
+    let read = Tls::load_as(&settings, Some(PeerRole::Replica));
+    drop(read.map_err(|error| error.to_string()));
+}
+
+/// The same content as PEM, whose base64 no fuzzer needs to find.
+fn pem(position: usize, content: &[u8]) -> Vec<u8> {
+    let kind = ["CERTIFICATE", "CERTIFICATE", "PRIVATE KEY"][position % 3];
+    let body = STANDARD.encode(content);
+    format!("-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n").into_bytes()
+}
+
+fn check_token(text: &str) {
+    let token = Token::new(text);
+    assert_eq!(token.text(), text.trim());
+    assert_eq!(token.hash(), Token::new(token.text()).hash());
+    assert_eq!(format!("{token:?}"), "Token(..)");
+    if let Some(name) = token.name() {
+        assert!(!name.is_empty() && !name.contains(':'));
+    }
+}
+
+fn check_role(text: &str) {
+    if let Some(role) = PeerRole::parse(text) {
+        assert_eq!(role.uri(), text);
+        assert_same(&PeerRole::parse(&role.uri()), &Some(role));
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((kind, content)) = choice(data) else {
+        return;
+    };
+    let files = &*FILES;
+    assert!(files.folder.path().is_dir());
+    bounded(data, SMALL, || match kind {
+        0 => check_token(&String::from_utf8_lossy(content)),
+        1 => check_role(&String::from_utf8_lossy(content)),
+        2 => drop(role_of(&CertificateDer::from(content))),
+        3..=5 => check_file(kind, content),
+        _ => check_file(kind, &pem(kind, content)),
+    });
+});

@@ -1,0 +1,282 @@
+//! Reading job files and checking every rule before anything is sent.
+
+use std::cell::LazyCell;
+
+use muster_core::spec::{JobSpec, Violation, check_submission, validate};
+use muster_proto::v1;
+
+use crate::schema::JobFile;
+use crate::strict_yaml::{Document, FileError, Places, parse_all};
+
+/// A job of a file, ready to be sent.
+#[derive(Clone, Debug)]
+pub struct NamedSpec {
+    /// Where it comes from: the file's name, and which document if there are several.
+    pub origin: String,
+    /// The job.
+    pub spec: v1::JobSpec,
+}
+
+/// Reads all jobs of a file. `user` stands in where a job names none.
+///
+/// # Errors
+/// Everything that is wrong with the file: the first thing that cannot be read, or all broken rules.
+pub fn read_jobs(file: &str, text: &str, user: &str) -> Result<Vec<NamedSpec>, Vec<FileError>> {
+    let documents = parse_all::<JobFile>(file, text).map_err(|error| vec![error])?;
+    let several = documents.len() > 1;
+    let mut jobs = Vec::new();
+    let mut errors = Vec::new();
+    for (position, document) in documents.into_iter().enumerate() {
+        let found = check(file, &document, user);
+        if !found.is_empty() {
+            errors.extend(found);
+            continue;
+        }
+        let origin = if several {
+            format!("{file} (document {})", position + 1)
+        } else {
+            file.to_owned()
+        };
+        let spec = document.value.into_spec(user);
+        jobs.push(NamedSpec { origin, spec });
+    }
+    if errors.is_empty() {
+        Ok(jobs)
+    } else {
+        Err(errors)
+    }
+}
+
+/// All rules that a document breaks, placed at the fields that break them.
+fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileError> {
+    let places = LazyCell::new(|| Places::of(document.text));
+    let place = |field: &str, message: String| FileError {
+        file: file.to_owned(),
+        position: places
+            .find(field)
+            .map(|(line, column)| (line + document.lines_before, column)),
+        field: field.to_owned(),
+        message,
+    };
+    let job = &document.value;
+    if let (false, Some(field)) = (job.is_short(), job.short_field()) {
+        let message = "belongs to a job without `groups`; move it into the group".to_owned();
+        return vec![place(field, message)];
+    }
+    if let Some(field) = job.pipeline_field() {
+        let message = "belongs to a job of a pipeline (`muster pipeline submit`); a job of its own names others \
+                       by their ids, under `lifecycle`"
+            .to_owned();
+        return vec![place(field, message)];
+    }
+    let violations = broken_rules(job.clone().into_spec(user)).into_iter();
+    let errors = violations.map(|violation| {
+        let rule = rule_in_file(&violation);
+        place(&field_in_file(&violation.field, job.is_short()), rule)
+    });
+    errors.collect()
+}
+
+/// All rules that a job breaks.
+pub fn broken_rules(spec: v1::JobSpec) -> Vec<Violation> {
+    match JobSpec::try_from(spec) {
+        Ok(spec) => {
+            let mut broken = validate(&spec);
+            broken.extend(check_submission(&spec));
+            broken
+        }
+        Err(invalid) => vec![invalid.into()],
+    }
+}
+
+/// The name that a field of the specification has in a job file.
+///
+/// Files write amounts with their units, so the names of the fields carry none; the short form has the
+/// only group's fields at the top.
+pub(crate) fn field_in_file(field: &str, short: bool) -> String {
+    let limit = field
+        .strip_suffix("_ms_max")
+        .map(|field| format!("{field}_max"));
+    let field = limit.as_deref().unwrap_or(field);
+    let field = ["_ms", "_mib", "_milli"]
+        .iter()
+        .find_map(|unit| field.strip_suffix(unit))
+        .unwrap_or(field);
+    let in_group = field.strip_prefix("groups[0].").filter(|_| short);
+    match in_group {
+        Some("count") => "tasks".to_owned(),
+        Some(field) => field.to_owned(),
+        // The short form has one group, so what is wrong with all groups together is its count.
+        None if short && field == "groups" => "tasks".to_owned(),
+        None => field.to_owned(),
+    }
+}
+
+/// The rule that is broken, with the unit of its numbers: files and flags write amounts in other ones.
+pub fn rule_in_file(violation: &Violation) -> String {
+    let units = [("_ms", "ms"), ("_mib", "MiB"), ("_milli", "thousandths")];
+    let mut units = units.iter();
+    match units.find(|(ending, _)| violation.field.ends_with(ending)) {
+        Some((_, unit)) => format!("{}, in {unit}", violation.rule),
+        None => violation.rule.clone(),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn errors(text: &str) -> Vec<String> {
+        let errors = read_jobs("job.yaml", text, "ada").map(|_| ()).unwrap_err();
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_short_form_is_one_group() {
+        let text = "name: train\ngang: true\ntasks: 4\nresources: {gpus: 2, cpus: 0.5, memory: 16GiB}\n\
+                    command: [python, train.py]\nstop_grace: 1m\nretry: {retries_max: 3, backoff: 10s}\n";
+        let jobs = read_jobs("job.yaml", text, "ada").unwrap();
+        let spec = &jobs[0].spec;
+        assert_eq!(spec.user, "ada");
+        assert_eq!(spec.stop_grace_ms, Some(60_000));
+        assert_eq!(spec.retry.unwrap().backoff_ms, 10_000);
+        let group = &spec.groups[0];
+        assert_eq!((group.count, &*group.command[1]), (Some(4), "train.py"));
+        let resources = group.resources.as_ref().unwrap();
+        let amounts = (resources.gpus, resources.cpus_milli, resources.memory_mib);
+        assert_eq!(amounts, (2, 500, 16_384));
+    }
+
+    #[test]
+    fn json_is_read_too() {
+        let text = r#"{"name": "a\u00e4", "command": ["true"], "labels": {"team": "x"}}"#;
+        let jobs = read_jobs("job.json", text, "ada").unwrap();
+        assert_eq!(jobs[0].spec.name, "aä");
+        assert_eq!(jobs[0].spec.labels["team"], "x");
+    }
+
+    #[test]
+    fn several_documents_are_several_jobs() {
+        let text = "name: a\ncommand: [x]\n---\nname: b\ncommand: [y]\n";
+        let jobs = read_jobs("jobs.yaml", text, "ada").unwrap();
+        let names: Vec<&str> = jobs.iter().map(|job| &*job.spec.name).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(jobs[1].origin, "jobs.yaml (document 2)");
+    }
+
+    #[test]
+    fn a_job_survives_its_own_file() {
+        let text = "name: a\nuser: u\ngang: true\ngroups:\n- name: main\n  count: 2\n  command: [x, 'y z']\n  \
+                    resources: {cpus: 1.5, memory: 3MiB}\n  layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n  \
+                    execution: {ulimits: {nofile: 4096, memlock: unlimited, stack: {soft: 8, hard: unlimited}}, pids_max: 9, binding: numa, \
+                    secrets: [{name: s, as: {variable: V}}, {name: t, as: {file: F}}], \
+                    container: {image: 'r/i:1', pull: always, entrypoint: [e], user: '1:2', userns: host, shm: 2GiB, \
+                    gpus: 'v.com/g={uuid}', init: true, mounts: [{source: /a, target: /b, read_only: true}]}}\n\
+                    labels: {k: 'true'}\nscheduling:\n  opportunistic: true\n  run_time_max: 2h\n  packing: spread\n  \
+                    within: {level: rack, required: false}\n  hosts: [n1]\n\
+                    lifecycle:\n  after_ok: [41, 42]\n  after_failed: [43]\n  rules:\n  \
+                    - {on: {codes: [3, 9]}, then: fail}\n  - {on: out_of_memory, then: retry_free}\n";
+        let spec = read_jobs("job.yaml", text, "ada").unwrap().remove(0).spec;
+        let written = serde_saphyr::to_string(&JobFile::from(&spec)).unwrap();
+        let again = read_jobs("written.yaml", &written, "ada")
+            .unwrap()
+            .remove(0);
+        assert_eq!(again.spec, spec, "{written}");
+    }
+
+    #[test]
+    fn every_mistake_is_placed_and_named() {
+        let cases = [
+            (
+                "name: a\ncomand: [x]\n",
+                "job.yaml:2:1: comand: unknown field",
+            ),
+            (
+                "name: a\nname: b\ncommand: [x]\n",
+                "job.yaml:2:1: `name` is given twice",
+            ),
+            (
+                "name: a\ncommand: [x]\nenvironment:\n  A: '1'\n  A: '2'\n",
+                "job.yaml:5:3: environment: `A` is given twice",
+            ),
+            (
+                "name: a\ncommand: [x]\ntasks: many\n",
+                "job.yaml:3:8: tasks: must be a whole number, 0 or more",
+            ),
+            ("name: a\ncommand: python x\n", "job.yaml:2:10: command: "),
+            (
+                "name: a\ncommand: [x]\nstop_grace: 30\n",
+                "job.yaml:3:13: stop_grace: `30` is not a duration: the unit is missing",
+            ),
+            (
+                "name: a\ncommand: [x]\nresources:\n  memory: 16G\n",
+                "job.yaml:4:11: resources.memory: `16G` is not a size: the unit is unknown",
+            ),
+            ("command: [x]\n", "job.yaml:1:1: missing field"),
+            (
+                "name: a\ncommand: [x\n",
+                "job.yaml:2:10: command: unclosed bracket",
+            ),
+        ];
+        for (text, expected) in cases {
+            let found = errors(text);
+            assert!(
+                found[0].starts_with(expected),
+                "{text}\n{found:?}\n{expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_broken_rule_is_placed_and_named() {
+        let text = "# a comment\nname: ''\ntasks: 0\nresources:\n  gpus: 129\ncommand: [x]\n\
+                    stop_grace: 2h\nworking_directory: here\n";
+        assert_eq!(
+            errors(text),
+            [
+                "job.yaml:2:7: name: must not be empty",
+                "job.yaml:7:13: stop_grace: 7200000 is over the limit of 3600000 (STOP_GRACE_MS_MAX), in ms",
+                "job.yaml:3:8: tasks: must be at least 1",
+                "job.yaml:5:9: resources.gpus: 129 is over the limit of 128 (GPUS_PER_TASK_MAX)",
+                "job.yaml:8:20: working_directory: must be an absolute path",
+            ]
+        );
+    }
+
+    #[test]
+    fn too_many_tasks_are_placed_where_their_number_is() {
+        let rule = "1000000000 is over the limit of 1000000 (TASKS_PER_JOB_MAX)";
+        let text = "name: a\ncommand: [x]\ntasks: 1000000000\n";
+        assert_eq!(errors(text), [format!("job.yaml:3:8: tasks: {rule}")]);
+        let text = "name: a\ngroups:\n- {count: 1000000000, command: [x]}\n";
+        assert_eq!(errors(text), [format!("job.yaml:3:3: groups: {rule}")]);
+    }
+
+    #[test]
+    fn errors_of_later_documents_count_lines_of_the_whole_file() {
+        let text = "name: a\ncommand: [x]\n---\nname: b\ngroups:\n- {count: 0, command: [x]}\n";
+        assert_eq!(
+            errors(text),
+            ["job.yaml:6:11: groups[0].count: must be at least 1"]
+        );
+        let text = "name: a\ncommand: [x]\n---\nname: b\nwhat: c\n";
+        assert!(errors(text)[0].starts_with("job.yaml:5:1: what: unknown field"));
+    }
+
+    #[test]
+    fn names_of_other_jobs_belong_to_pipelines() {
+        let found = errors("name: a\ncommand: [x]\nafter_ok: [b]\n");
+        assert!(
+            found[0].starts_with("job.yaml:3:11: after_ok: belongs to a job of a pipeline"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn the_two_forms_do_not_mix() {
+        let text = "name: a\ntasks: 3\ngroups: [{command: [x]}]\n";
+        let message = "belongs to a job without `groups`; move it into the group";
+        assert_eq!(errors(text), [format!("job.yaml:2:8: tasks: {message}")]);
+    }
+}

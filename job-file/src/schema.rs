@@ -1,0 +1,206 @@
+//! A job as it is written in a job file.
+
+use std::collections::BTreeMap;
+
+use muster_proto::v1;
+use serde::{Deserialize, Serialize};
+
+use crate::execution::ExecutionFile;
+use crate::group::{GroupFile, ResourcesFile};
+use crate::human::HumanDuration;
+use crate::lifecycle::LifecycleFile;
+use crate::scheduling::{LayoutFile, SchedulingFile};
+
+/// A job. One with a single group may put the group's fields (`tasks` for its `count`) beside its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobFile {
+    /// For people; need not be unique.
+    pub name: String,
+    /// Who submits it; whoever runs the command if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The queue it waits in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Higher goes first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i32,
+    /// Whether all tasks start together or not at all.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub gang: bool,
+    /// Free labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// What happens after failures of the job's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryFile>,
+    /// How long a task may go on without contact to any leader.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition_grace: Option<HumanDuration>,
+    /// Time between asking a task to stop and killing it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_grace: Option<HumanDuration>,
+    /// What it asks of the scheduler beside resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling: Option<SchedulingFile>,
+    /// What it says about its own life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifecycle: Option<LifecycleFile>,
+    /// In a pipeline file: jobs of it, by name, that must have succeeded before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after_ok: Vec<String>,
+    /// In a pipeline file: jobs of it, by name, that must have ended before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after_any: Vec<String>,
+    /// In a pipeline file: jobs of it, by name, that must have failed, or been cancelled, before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after_failed: Vec<String>,
+    /// Task groups in rank order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<GroupFile>>,
+    /// Of the only group: number of tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<u32>,
+    /// Of the only group: what each task needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourcesFile>,
+    /// Of the only group: program and arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Of the only group: additional environment variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<BTreeMap<String, String>>,
+    /// Of the only group: absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_directory: Option<String>,
+    /// Of the only group: at most so many tasks on one host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks_per_host_max: Option<u32>,
+    /// Of the only group: where its tasks lie to each other, and how many of them are enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<LayoutFile>,
+    /// Of the only group: how its tasks are run, beside their command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<ExecutionFile>,
+}
+
+/// What happens after failures of the job's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetryFile {
+    /// Failures forgiven before the unit is failed.
+    pub retries_max: u32,
+    /// Wait before the first retry, doubled for every further one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<HumanDuration>,
+}
+
+impl JobFile {
+    /// Whether the job puts its only group's fields beside its own.
+    pub fn is_short(&self) -> bool {
+        self.groups.is_none()
+    }
+
+    /// The first field of the short form that is given, if any.
+    pub fn short_field(&self) -> Option<&'static str> {
+        let given = [
+            ("tasks", self.tasks.is_some()),
+            ("resources", self.resources.is_some()),
+            ("command", self.command.is_some()),
+            ("environment", self.environment.is_some()),
+            ("working_directory", self.working_directory.is_some()),
+            ("tasks_per_host_max", self.tasks_per_host_max.is_some()),
+            ("layout", self.layout.is_some()),
+            ("execution", self.execution.is_some()),
+        ];
+        given
+            .iter()
+            .find(|(_, given)| *given)
+            .map(|(name, _)| *name)
+    }
+
+    /// The first field that only a job of a pipeline has, if one is given.
+    pub fn pipeline_field(&self) -> Option<&'static str> {
+        let given = [
+            ("after_ok", &self.after_ok),
+            ("after_any", &self.after_any),
+            ("after_failed", &self.after_failed),
+        ];
+        let given = given.iter().find(|(_, names)| !names.is_empty());
+        given.map(|(name, _)| *name)
+    }
+
+    /// The job as it is sent; `user` stands in where the file names none.
+    pub fn into_spec(self, user: &str) -> v1::JobSpec {
+        let short = GroupFile {
+            name: None,
+            count: self.tasks,
+            resources: self.resources,
+            command: self.command.unwrap_or_default(),
+            environment: self.environment.unwrap_or_default(),
+            working_directory: self.working_directory,
+            tasks_per_host_max: self.tasks_per_host_max,
+            layout: self.layout,
+            execution: self.execution,
+        };
+        let groups = self.groups.unwrap_or_else(|| vec![short]);
+        v1::JobSpec {
+            name: self.name,
+            user: self.user.unwrap_or_else(|| user.to_owned()),
+            queue: self.queue,
+            priority: self.priority,
+            gang: self.gang,
+            groups: groups.into_iter().map(v1::TaskGroup::from).collect(),
+            retry: self.retry.map(|retry| v1::RetryPolicy {
+                retries_max: retry.retries_max,
+                backoff_ms: retry.backoff.map_or(0, |backoff| backoff.ms),
+            }),
+            partition_grace_ms: self.partition_grace.map(|grace| grace.ms),
+            stop_grace_ms: self.stop_grace.map(|grace| grace.ms),
+            labels: self.labels,
+            scheduling: self.scheduling.map(Into::into),
+            lifecycle: self.lifecycle.map(Into::into),
+        }
+    }
+}
+
+impl From<&v1::JobSpec> for JobFile {
+    fn from(spec: &v1::JobSpec) -> Self {
+        let human = |ms: u64| HumanDuration { ms };
+        Self {
+            name: spec.name.clone(),
+            user: Some(spec.user.clone()),
+            queue: spec.queue.clone(),
+            priority: spec.priority,
+            gang: spec.gang,
+            labels: spec.labels.clone(),
+            retry: spec.retry.map(|retry| RetryFile {
+                retries_max: retry.retries_max,
+                backoff: Some(human(retry.backoff_ms)),
+            }),
+            partition_grace: spec.partition_grace_ms.map(human),
+            stop_grace: spec.stop_grace_ms.map(human),
+            scheduling: spec.scheduling.as_ref().map(Into::into),
+            lifecycle: spec.lifecycle.as_ref().map(Into::into),
+            groups: Some(spec.groups.iter().map(GroupFile::from).collect()),
+            ..Self::default()
+        }
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde's skip_serializing_if hands in a reference"
+)]
+fn is_zero(value: &i32) -> bool {
+    *value == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde's skip_serializing_if hands in a reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !*value
+}

@@ -1,0 +1,145 @@
+//! Users of a foreign identity provider.
+
+use std::path::PathBuf;
+
+use muster_core::access::Role;
+use muster_settings::BrokenRule;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::require;
+
+/// An identity provider (OpenID Connect) whose tokens are taken; none without `issuer`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OidcSettings {
+    /// Who must have issued a token (`iss`); its tokens are taken if this is set.
+    pub issuer: Option<String>,
+    /// For whom a token must be (`aud`).
+    pub audience: Option<String>,
+    /// The provider's keys (JWKS). Nothing is fetched: something else keeps the file current, and it is read again when it changes.
+    pub jwks_file: Option<PathBuf>,
+    /// The claim that names the user.
+    pub user_claim: String,
+    /// The claim that lists the user's groups.
+    pub groups_claim: String,
+    /// What groups may do: `[{ group = "ml", role = "user", queues = ["research"] }]`. Who is in none of them is refused; of
+    /// several the strongest role counts, for the queues of all that give it.
+    pub groups: Vec<GroupRole>,
+}
+
+/// What a group may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupRole {
+    /// The group, as tokens name it.
+    pub group: String,
+    /// viewer, user, operator or admin.
+    pub role: String,
+    /// Queues that the role counts for; only for viewers and users.
+    #[serde(default)]
+    pub queues: Vec<String>,
+}
+
+impl Default for OidcSettings {
+    fn default() -> Self {
+        Self {
+            issuer: None,
+            audience: None,
+            jwks_file: None,
+            user_claim: "sub".to_owned(),
+            groups_claim: "groups".to_owned(),
+            groups: Vec::new(),
+        }
+    }
+}
+
+impl OidcSettings {
+    pub(super) fn validate(&self, has_tls: bool) -> Result<(), BrokenRule> {
+        let given = [
+            ("oidc.issuer", self.issuer.is_some()),
+            ("oidc.audience", self.audience.is_some()),
+            ("oidc.jwks_file", self.jwks_file.is_some()),
+        ];
+        if given.iter().all(|(_, is_given)| !is_given) {
+            return Ok(());
+        }
+        for (field, is_given) in given {
+            require(is_given, field, || {
+                "must be set where another of issuer, audience and jwks_file is".to_owned()
+            })?;
+        }
+        require(has_tls, "oidc.issuer", || {
+            "takes `tls`: without it nobody has to say who it is".to_owned()
+        })?;
+        require(!self.groups.is_empty(), "oidc.groups", || {
+            "must say what at least one group may do".to_owned()
+        })?;
+        self.groups.iter().try_for_each(GroupRole::validate)
+    }
+}
+
+impl GroupRole {
+    fn validate(&self) -> Result<(), BrokenRule> {
+        let role = Role::named(&self.role);
+        require(role.is_some(), "oidc.groups", || {
+            let given = &self.role;
+            format!("`{given}` is no role: viewer, user, operator or admin")
+        })?;
+        let is_wide = role.is_some_and(|role| !role.is_of_queues());
+        require(!is_wide || self.queues.is_empty(), "oidc.groups", || {
+            let given = &self.role;
+            format!("role `{given}` counts for the whole cluster: name no queues")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(role: &str, queues: &[&str]) -> OidcSettings {
+        OidcSettings {
+            issuer: Some("https://idp.example".to_owned()),
+            audience: Some("muster".to_owned()),
+            jwks_file: Some("jwks.json".into()),
+            groups: vec![GroupRole {
+                group: "ml".to_owned(),
+                role: role.to_owned(),
+                queues: queues.iter().map(|queue| (*queue).to_owned()).collect(),
+            }],
+            ..OidcSettings::default()
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        assert_eq!(OidcSettings::default().validate(false), Ok(()));
+        assert_eq!(settings("user", &["research"]).validate(true), Ok(()));
+        let broken = [
+            (settings("user", &[]), false, "oidc.issuer"),
+            (settings("king", &[]), true, "oidc.groups"),
+            (settings("admin", &["research"]), true, "oidc.groups"),
+            (
+                OidcSettings {
+                    audience: None,
+                    ..settings("user", &[])
+                },
+                true,
+                "oidc.audience",
+            ),
+            (
+                OidcSettings {
+                    groups: Vec::new(),
+                    ..settings("user", &[])
+                },
+                true,
+                "oidc.groups",
+            ),
+        ];
+        for (settings, has_tls, key) in broken {
+            let refused = settings.validate(has_tls);
+            assert!(refused.is_err_and(|broken| broken.key == key), "{key}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! `JoinService`: how workers come by certificates, from a replica that has the authority's key.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use metrics::counter;
+use muster_core::access::TokenHash;
+use muster_core::state::State;
+use muster_proto::status;
+use muster_proto::v1;
+use muster_proto::v1::join_service_server::JoinService;
+use muster_proto::v1::write::Kind;
+use muster_tls::issue::IssueError;
+use muster_tls::{Authority, JoinToken, PeerRole, SigningRequest};
+use tokio::time::Instant;
+use tonic::{Code, Request, Response, Status};
+
+use crate::audit_log::Record;
+use crate::metrics::names;
+use crate::service::context::Context;
+use crate::service::gate::{Caller, caller_of};
+use crate::service::write::write;
+use crate::service::{deadline, read};
+
+/// Reason of a refusal for what is no join token here.
+const BAD_JOIN_TOKEN: &str = "BAD_JOIN_TOKEN";
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// `JoinService` of one replica.
+pub(crate) struct Joining(pub(crate) Context);
+
+#[tonic::async_trait]
+impl JoinService for Joining {
+    async fn get_authorities(
+        &self,
+        _request: Request<v1::GetAuthoritiesRequest>,
+    ) -> Result<Response<v1::GetAuthoritiesResponse>, Status> {
+        let _place = self.0.admit()?;
+        let authorities_pem = self.authorities().await?;
+        Ok(Response::new(v1::GetAuthoritiesResponse {
+            authorities_pem,
+        }))
+    }
+
+    async fn join(
+        &self,
+        request: Request<v1::JoinRequest>,
+    ) -> Result<Response<v1::JoinResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
+        let from = request.remote_addr();
+        let request = request.into_inner();
+        let authorities_pem = self.authorities().await?;
+        let authority = self.authority()?;
+        let csr = SigningRequest::parse(&request.csr_pem).map_err(|error| bad_csr(&error))?;
+        let shown = self.prove(&request, deadline).await?;
+        let host = request.host;
+        // From here on the audit log has it, also if it is refused.
+        write(
+            &self.0,
+            Kind::UseJoinToken(v1::UseJoinTokenRequest {
+                host: host.clone(),
+                ..shown
+            }),
+            (deadline, from, Caller::Nobody),
+        )
+        .await?;
+        let certificate_pem = self.sign(&authority, &csr, &host)?;
+        tracing::info!(host, "a worker has joined, and was given a certificate");
+        Ok(Response::new(v1::JoinResponse {
+            certificate_pem,
+            authorities_pem,
+        }))
+    }
+
+    async fn renew_certificate(
+        &self,
+        request: Request<v1::RenewCertificateRequest>,
+    ) -> Result<Response<v1::RenewCertificateResponse>, Status> {
+        let _place = self.0.admit()?;
+        let (from, caller) = (request.remote_addr(), caller_of(&request));
+        let Caller::Worker(host) = caller else {
+            return Err(status::error(
+                Code::PermissionDenied,
+                "NOT_A_WORKER",
+                "certificates are renewed for whom the certificate at hand speaks for, and this one is no worker's",
+                &[],
+            ));
+        };
+        let authorities_pem = self.authorities().await?;
+        let csr_pem = request.into_inner().csr_pem;
+        let signed = self.authority().and_then(|authority| {
+            let csr = SigningRequest::parse(&csr_pem).map_err(|error| bad_csr(&error))?;
+            self.sign(&authority, &csr, &host)
+        });
+        self.note_renewal(&host, from, signed.as_ref().err()).await;
+        Ok(Response::new(v1::RenewCertificateResponse {
+            certificate_pem: signed?,
+            authorities_pem,
+        }))
+    }
+}
+
+impl Joining {
+    /// The authorities of this cluster, in PEM.
+    async fn authorities(&self) -> Result<String, Status> {
+        let Some(path) = &self.0.config.tls.ca else {
+            return Err(status::error(
+                Code::FailedPrecondition,
+                "NO_TLS",
+                "this cluster has no certificates: its workers need none",
+                &[],
+            ));
+        };
+        let read = tokio::fs::read_to_string(path).await;
+        read.map_err(|error| {
+            tracing::error!(path = %path.display(), %error, "`tls.ca` cannot be read");
+            Status::unavailable("this replica cannot read its authorities now")
+        })
+    }
+
+    fn authority(&self) -> Result<Authority, Status> {
+        let opened = Authority::open(&self.0.config.tls).map_err(|error| unsigned(&error))?;
+        opened.ok_or_else(|| {
+            status::error(
+                Code::FailedPrecondition,
+                "NO_AUTHORITY_KEY",
+                "this replica signs no certificates: give it the authority's key (`tls.ca_key`), or make the worker's certificate by \
+                 `muster cert worker`",
+                &[],
+            )
+        })
+    }
+
+    fn sign(
+        &self,
+        authority: &Authority,
+        csr: &SigningRequest,
+        host: &str,
+    ) -> Result<String, Status> {
+        let life = HOUR * self.0.settings.borrow().worker_certificate_hours;
+        let role = PeerRole::Worker(host.to_owned());
+        let signed = authority.sign(csr, &role, life);
+        signed.map_err(|error| unsigned(&error))
+    }
+
+    /// What is left of a request whose token is known here: strangers write nothing into the log, not even refusals.
+    async fn prove(
+        &self,
+        request: &v1::JoinRequest,
+        deadline: Instant,
+    ) -> Result<v1::UseJoinTokenRequest, Status> {
+        let token = JoinToken::new(&request.token);
+        let id = token.id().unwrap_or_default().to_owned();
+        let hash = TokenHash(token.hash());
+        let is_known = |state: &State| {
+            let kept = state.join_tokens.get(id.as_str());
+            kept.is_some_and(|kept| kept.grant.hash.matches(&hash))
+        };
+        // One that was made a moment ago may not be known here yet.
+        let proven = self.0.handle.with_state(is_known)
+            || (token.id().is_some() && {
+                let newest = v1::Consistency::Linearizable.into();
+                is_known(&read::state(&self.0, newest, deadline).await?)
+            });
+        if !proven {
+            counter!(names::REFUSED_TOTAL, "reason" => BAD_JOIN_TOKEN).increment(1);
+            return Err(status::error(
+                Code::Unauthenticated,
+                BAD_JOIN_TOKEN,
+                "the join token is none here (any more): an admin makes another one by `muster worker token create`",
+                &[],
+            ));
+        }
+        Ok(v1::UseJoinTokenRequest {
+            request_id: request.request_id.clone(),
+            id,
+            token_hash: hash.0.to_vec().into(),
+            host: String::new(),
+        })
+    }
+
+    async fn note_renewal(&self, host: &str, from: Option<SocketAddr>, refusal: Option<&Status>) {
+        let who = Caller::Worker(host.to_owned()).to_string();
+        let record = Record::told("RenewCertificate", (&who, format!("host {host}")), from);
+        self.0.note(record.answered_with(refusal)).await;
+    }
+}
+
+fn bad_csr(error: &IssueError) -> Status {
+    status::error(Code::InvalidArgument, "BAD_CSR", &error.to_string(), &[])
+}
+
+/// That something is wrong with this replica's own files is for its log: another one may do.
+fn unsigned(error: &IssueError) -> Status {
+    tracing::error!(%error, "this replica cannot sign certificates");
+    Status::unavailable("this replica cannot sign certificates now: its log tells why")
+}

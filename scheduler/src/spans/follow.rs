@@ -1,0 +1,181 @@
+//! What the log says of jobs' ways, as this replica applies it.
+
+use muster_core::event::{Event, EventKind};
+use muster_core::ids::{AttemptEpoch, JobId, ReplicaId, Revision, UnitIndex};
+use muster_core::state::{Job, State};
+use muster_core::time::TimeMs;
+use muster_tracing::{Span, SpanId, TraceId, is_on, now_ns, of_ms, record, trace_of, tree};
+use tokio_util::sync::CancellationToken;
+
+use super::{ATTEMPT, EPOCH, JOB, REPLICA, UNIT};
+use crate::service::Context;
+
+/// Records until `stop`; at once at its end where no spans are recorded.
+pub(crate) async fn follow(context: Context, stop: CancellationToken) {
+    if !is_on() {
+        return;
+    }
+    let mut applied = context.handle.applied();
+    let leadership = context.handle.leadership();
+    let mut seen = context.handle.with_state(|state| state.revision);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = applied.changed() => if changed.is_err() { return },
+        }
+        let leads = leadership.borrow().is_self;
+        seen = {
+            let state = context.fork();
+            let look = Look {
+                state: &state,
+                replica: context.config.replica_id,
+                leads,
+                now_ns: now_ns(),
+            };
+            look.record_after(seen);
+            state.revision
+        };
+        // Others of this thread go first: whoever looks at a trace can wait.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The events that this replica has applied since it last looked.
+struct Look<'a> {
+    state: &'a State,
+    replica: ReplicaId,
+    leads: bool,
+    now_ns: u64,
+}
+
+impl Look<'_> {
+    fn record_after(&self, seen: Revision) {
+        for (_, events) in self.state.events.kept_after(seen) {
+            for event in events.iter() {
+                self.record(event);
+            }
+        }
+    }
+
+    fn record(&self, event: &Event) {
+        match &event.kind {
+            EventKind::JobSubmitted { job, .. } => {
+                if let Some(trace) = trace_of(job.get()) {
+                    self.applied((trace, *job), tree::root(trace), event);
+                }
+            }
+            EventKind::AttemptPlaced {
+                job, unit, epoch, ..
+            } => {
+                if let Some(trace) = trace_of(job.get()) {
+                    self.applied((trace, *job), tree::attempt(trace, epoch.get()), event);
+                    self.placed((trace, *job, *unit, *epoch), event.time);
+                }
+            }
+            EventKind::AttemptRunning { job, unit, epoch } => {
+                self.ran((*job, *unit, *epoch), event.time, None);
+            }
+            EventKind::AttemptEnded {
+                job,
+                unit,
+                epoch,
+                detail,
+                ..
+            } => self.ran((*job, *unit, *epoch), event.time, Some(detail)),
+            _ => {}
+        }
+    }
+
+    /// From the stamp in the log until now.
+    fn applied(&self, (trace, job): (TraceId, JobId), parent: SpanId, event: &Event) {
+        let numbers = [self.replica.get(), event.revision.get()];
+        let id = SpanId::of(trace, tree::APPLY, &numbers);
+        let time_ns = (of_ms(event.time.0), self.now_ns);
+        let span = Span::new((trace, id), tree::APPLY, time_ns)
+            .below(parent)
+            .with(JOB, job.get())
+            .with(REPLICA, self.replica.get())
+            .with("muster.revision", event.revision.get());
+        record(span);
+    }
+
+    /// From when the unit waited until it was placed; told by the leader alone.
+    fn placed(
+        &self,
+        (trace, job, unit, epoch): (TraceId, JobId, UnitIndex, AttemptEpoch),
+        at: TimeMs,
+    ) {
+        let Some(known) = self.state.job(job).filter(|_| self.leads) else {
+            return;
+        };
+        let number = run_of(known, unit, epoch).map_or(0, |run| run.number);
+        let id = SpanId::of(trace, tree::WAIT, &[epoch.get()]);
+        let since = of_ms(waited_since(known, unit, epoch).0);
+        let span = Span::new((trace, id), tree::WAIT, (since, of_ms(at.0)))
+            .below(tree::root(trace))
+            .with(JOB, job.get())
+            .with(UNIT, unit.get())
+            .with(EPOCH, epoch.get())
+            .with(ATTEMPT, number)
+            .with("muster.queue", known.spec.queue.as_str());
+        record(span);
+    }
+
+    /// From the placement until all tasks ran, or until its end if they never did; told by the leader alone.
+    fn ran(
+        &self,
+        (job, unit, epoch): (JobId, UnitIndex, AttemptEpoch),
+        at: TimeMs,
+        ended: Option<&String>,
+    ) {
+        let Some(trace) = trace_of(job.get()).filter(|_| self.leads) else {
+            return;
+        };
+        let run = { self.state.job(job) }.and_then(|job| run_of(job, unit, epoch));
+        let Some(run) = run else { return };
+        if ended.is_some() && run.has_run {
+            return;
+        }
+        let ids = (trace, tree::attempt(trace, epoch.get()));
+        let time_ns = (of_ms(run.placed_at.0), of_ms(at.0));
+        let span = Span::new(ids, tree::ATTEMPT, time_ns)
+            .below(tree::root(trace))
+            .with(JOB, job.get())
+            .with(UNIT, unit.get())
+            .with(EPOCH, epoch.get())
+            .with(ATTEMPT, run.number)
+            .failed(ended.cloned());
+        record(span);
+    }
+}
+
+/// What is known of one run of a unit.
+struct RunOf {
+    number: u32,
+    placed_at: TimeMs,
+    has_run: bool,
+}
+
+/// The current run, or one of the past.
+fn run_of(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> Option<RunOf> {
+    let unit = job.units.get(&unit)?;
+    let current = unit.attempt.iter().filter(|it| it.epoch == epoch);
+    let current = current.map(|it| (it.number, it.placed_at, it.running_at));
+    let past = unit.past.iter().filter(|it| it.epoch == epoch);
+    let past = past.map(|it| (it.number, it.placed_at, it.running_at));
+    current
+        .chain(past)
+        .next()
+        .map(|(number, placed_at, running_at)| RunOf {
+            number,
+            placed_at,
+            has_run: running_at.is_some(),
+        })
+}
+
+/// The end of the run before this one; without one, the submission.
+fn waited_since(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> TimeMs {
+    let past = { job.units.get(&unit) }.map_or(&[][..], |unit| &unit.past);
+    let before = past.iter().rev().find(|past| past.epoch < epoch);
+    before.map_or(job.submitted_at, |past| past.ended_at)
+}

@@ -1,0 +1,85 @@
+//! What a replica adds to the traces of jobs: `muster_tracing::tree` says which spans there are and how they hang together.
+//!
+//! Nothing here decides anything, and nothing waits; without an exporter it comes down to a look whether there is one.
+
+mod follow;
+mod submission;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use muster_core::command::Command;
+use muster_core::desired::DesiredState;
+use muster_core::ids::{AttemptEpoch, HostId, JobId, Revision};
+use muster_core::lifecycle::TaskPhase;
+use muster_core::state::State;
+use muster_tracing::{Span, SpanId, is_on, now_ns, of_ms, record, trace_of, tree};
+
+pub(crate) use follow::follow;
+pub(crate) use submission::{Submission, forwarded, proposed, traced};
+
+/// Attributes that several spans have.
+const JOB: &str = "muster.job_id";
+const REPLICA: &str = "muster.replica_id";
+const UNIT: &str = "muster.unit";
+const EPOCH: &str = "muster.epoch";
+const ATTEMPT: &str = "muster.attempt";
+const HOST: &str = "muster.host_id";
+
+/// Placements of one planning round that have a span each, so that the round's end does not wait for them.
+const PLANNED_SPANS_MAX: usize = 256;
+
+/// A planning round that has just ended found places for these jobs.
+pub(crate) fn planned(steps: &[Command], took: Duration) {
+    if !is_on() {
+        return;
+    }
+    let ended_ns = now_ns();
+    let began_ns = ended_ns.saturating_sub(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    let placements = steps.iter().filter_map(|step| match step {
+        Command::Place(placement) => Some((placement.job, placement.unit)),
+        _ => None,
+    });
+    for (job, unit) in placements.take(PLANNED_SPANS_MAX) {
+        let Some(trace) = trace_of(job.get()) else {
+            continue;
+        };
+        let id = SpanId::of(trace, tree::PLAN, &[began_ns, unit.get().into()]);
+        let span = Span::new((trace, id), tree::PLAN, (began_ns, ended_ns))
+            .below(tree::root(trace))
+            .with(JOB, job.get())
+            .with(UNIT, unit.get());
+        record(span);
+    }
+}
+
+/// A host's worker is told what it should run; `before` is what it was told last.
+pub(crate) fn ordered(state: &State, (host, before): (HostId, Revision), desired: &DesiredState) {
+    if !is_on() {
+        return;
+    }
+    let ended_ns = now_ns();
+    let mut told: BTreeSet<(JobId, AttemptEpoch)> = BTreeSet::new();
+    for task in &desired.tasks {
+        let (job, epoch) = (task.key.job, task.epoch);
+        // An attempt's epoch is the revision of its placement.
+        let is_new = epoch.get() > before.get() && task.acknowledged == TaskPhase::Assigned;
+        if !is_new || !told.insert((job, epoch)) {
+            continue;
+        }
+        let unit = state.job(job).and_then(|job| job.units.get(&task.unit));
+        let attempt = unit.and_then(|unit| unit.attempt.as_ref());
+        let (Some(trace), Some(attempt)) = (trace_of(job.get()), attempt) else {
+            continue;
+        };
+        let id = SpanId::of(trace, tree::ORDER, &[epoch.get(), host.get().into()]);
+        let time_ns = (of_ms(attempt.placed_at.0), ended_ns);
+        let span = Span::new((trace, id), tree::ORDER, time_ns)
+            .below(tree::attempt(trace, epoch.get()))
+            .with(JOB, job.get())
+            .with(UNIT, task.unit.get())
+            .with(EPOCH, epoch.get())
+            .with(HOST, host.get());
+        record(span);
+    }
+}

@@ -1,0 +1,152 @@
+//! A submission on its way through replicas.
+
+use muster_core::ids::ReplicaId;
+use muster_proto::v1;
+use muster_proto::v1::write_result::Kind as Outcome;
+use muster_tracing::{
+    Kind, Span, SpanId, TRACEPARENT, TraceContext, TraceId, is_on, now_ns, record, trace_of, tree,
+};
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+use tonic::{Request, Response, Status};
+
+use super::{JOB, REPLICA};
+
+/// Jobs of a pipeline that have a span of its submission each.
+const PIPELINE_JOBS_TRACED_MAX: usize = 64;
+
+/// A submission that a client made here.
+pub(crate) struct Submission {
+    began_ns: u64,
+    request_id: String,
+    /// What the client says of its own span.
+    caller: Option<TraceContext>,
+}
+
+impl Submission {
+    /// One that has just come; none where no spans are recorded.
+    pub(crate) fn began<T>(request: &Request<T>, request_id: &str) -> Option<Self> {
+        is_on().then(|| Self {
+            began_ns: now_ns(),
+            request_id: request_id.to_owned(),
+            caller: caller(request.metadata()),
+        })
+    }
+
+    /// It is answered. Gives the span of its (first) job.
+    pub(crate) fn answered(
+        self,
+        replica: ReplicaId,
+        outcome: &Result<Outcome, Status>,
+    ) -> Option<TraceContext> {
+        let ended_ns = now_ns();
+        let (jobs, repeated) = match outcome {
+            Ok(outcome) => jobs(outcome),
+            Err(status) => {
+                let trace = TraceId::of_request(&self.request_id);
+                let id = SpanId::of(trace, tree::ROOT, &[replica.get(), self.began_ns]);
+                let error = format!("{:?}: {}", status.code(), status.message());
+                let span = self.span((trace, id), replica, ended_ns);
+                record(span.failed(Some(error)));
+                return None;
+            }
+        };
+        let mut first = None;
+        for job in jobs {
+            let Some(trace) = trace_of(job) else { continue };
+            let id = match repeated {
+                false => tree::root(trace),
+                true => SpanId::of(trace, tree::ROOT, &[replica.get(), self.began_ns]),
+            };
+            let mut span = self.span((trace, id), replica, ended_ns).with(JOB, job);
+            if repeated {
+                span = span.with("muster.repeated", true);
+            }
+            record(span);
+            first.get_or_insert(TraceContext {
+                trace,
+                span: id,
+                sampled: true,
+            });
+        }
+        first
+    }
+
+    fn span(&self, ids: (TraceId, SpanId), replica: ReplicaId, ended_ns: u64) -> Span {
+        let mut span = Span::new(ids, tree::ROOT, (self.began_ns, ended_ns))
+            .kind(Kind::Server)
+            .with("muster.request_id", self.request_id.as_str())
+            .with(REPLICA, replica.get());
+        let submit = tree::submit(&self.request_id);
+        match self.caller {
+            // Our SDK records its span in the job's trace, once it knows which that is.
+            Some(caller) if caller.span == submit => {
+                span.parent = caller.sampled.then_some(submit);
+            }
+            other => span.link = other,
+        }
+        span
+    }
+}
+
+/// An answer with the trace that it belongs to.
+pub(crate) fn traced<T>(answer: T, context: Option<TraceContext>) -> Response<T> {
+    let mut response = Response::new(answer);
+    let header = context.map(|context| MetadataValue::<Ascii>::try_from(context.to_string()));
+    if let Some(Ok(header)) = header {
+        response.metadata_mut().insert(TRACEPARENT, header);
+    }
+    response
+}
+
+fn caller(metadata: &MetadataMap) -> Option<TraceContext> {
+    TraceContext::parse(metadata.get(TRACEPARENT)?.to_str().ok()?)
+}
+
+/// The jobs that came of a submission, and whether it was made before.
+fn jobs(outcome: &Outcome) -> (Vec<u64>, bool) {
+    match outcome {
+        Outcome::SubmitJob(answer) if answer.job_id > 0 => (vec![answer.job_id], answer.repeated),
+        Outcome::SubmitPipeline(answer) => {
+            let jobs = answer.job_ids.iter().take(PIPELINE_JOBS_TRACED_MAX);
+            (jobs.copied().collect(), answer.repeated)
+        }
+        _ => (Vec::new(), false),
+    }
+}
+
+/// A follower handed a write on, and has the leader's answer.
+pub(crate) fn forwarded(
+    began_ns: u64,
+    (replica, leader): (ReplicaId, u64),
+    answer: &Result<Outcome, Status>,
+) {
+    if !is_on() {
+        return;
+    }
+    let ended_ns = now_ns();
+    for job in answer.iter().flat_map(|outcome| jobs(outcome).0) {
+        let Some(trace) = trace_of(job) else { continue };
+        let id = SpanId::of(trace, tree::FORWARD, &[replica.get(), began_ns]);
+        let span = Span::new((trace, id), tree::FORWARD, (began_ns, ended_ns))
+            .kind(Kind::Client)
+            .below(tree::root(trace))
+            .with(JOB, job)
+            .with(REPLICA, replica.get())
+            .with("muster.leader_id", leader);
+        record(span);
+    }
+}
+
+/// The leader proposed a submission, and has applied it.
+pub(crate) fn proposed(began_ns: u64, replica: ReplicaId, answer: &v1::SubmitJobResponse) {
+    let Some(trace) = trace_of(answer.job_id) else {
+        return;
+    };
+    let id = SpanId::of(trace, tree::PROPOSE, &[answer.revision]);
+    let span = Span::new((trace, id), tree::PROPOSE, (began_ns, now_ns()))
+        .below(tree::root(trace))
+        .with(JOB, answer.job_id)
+        .with(REPLICA, replica.get())
+        .with("muster.revision", answer.revision);
+    record(span);
+}

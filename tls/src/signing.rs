@@ -1,0 +1,206 @@
+//! Certificates that a running cluster signs for its workers, and what those send for one.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rcgen::{
+    CertificateParams, CertificateSigningRequestParams, Issuer, KeyPair, PublicKeyData as _,
+};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
+
+use crate::issue::{IssueError, parameters};
+use crate::peer_role::PeerRole;
+use crate::private_file::create_private;
+use crate::settings::TlsSettings;
+
+/// The authority of a cluster, with its key. The files are read for every certificate: they may change, and that is seldom.
+#[derive(Clone, Debug)]
+pub struct Authority {
+    certificates: PathBuf,
+    key: PathBuf,
+}
+
+impl Authority {
+    /// The authority that the settings give the key of; none if they give none.
+    ///
+    /// # Errors
+    /// What is wrong with its files.
+    pub fn open(settings: &TlsSettings) -> Result<Option<Self>, IssueError> {
+        let (Some(certificates), Some(key)) = (&settings.ca, &settings.ca_key) else {
+            return Ok(None);
+        };
+        let authority = Self {
+            certificates: certificates.clone(),
+            key: key.clone(),
+        };
+        drop(authority.issuer()?);
+        Ok(Some(authority))
+    }
+
+    /// Signs a certificate for the key of a request, which must be whose who asks: nothing else of the request counts.
+    ///
+    /// # Errors
+    /// [`IssueError::Request`] for what is no request signed by its own key; what is wrong with the authority's files.
+    pub fn sign(
+        &self,
+        request: &SigningRequest,
+        role: &PeerRole,
+        life: Duration,
+    ) -> Result<String, IssueError> {
+        let params = parameters(role, &[], life)?;
+        let signed = params.signed_by(&request.0.public_key, &self.issuer()?)?;
+        Ok(signed.pem())
+    }
+
+    /// The one of the authorities whose key it is.
+    fn issuer(&self) -> Result<Issuer<'static, KeyPair>, IssueError> {
+        let key = KeyPair::from_pem(&read(&self.key)?)?;
+        let pem = read(&self.certificates)?;
+        let public = key.subject_public_key_info();
+        let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
+        let own = certificates.filter_map(Result::ok).find(|certificate| {
+            let parsed = X509Certificate::from_der(certificate);
+            parsed.is_ok_and(|(_, parsed)| parsed.public_key().raw == public)
+        });
+        let own = own.ok_or_else(|| IssueError::OtherKey {
+            certificates: self.certificates.clone(),
+            key: self.key.clone(),
+        })?;
+        Ok(Issuer::from_ca_cert_der(&own, key)?)
+    }
+}
+
+/// What somebody sends for a certificate: a key, and a proof of having the private part of it.
+pub struct SigningRequest(CertificateSigningRequestParams);
+
+impl SigningRequest {
+    /// From PEM.
+    ///
+    /// # Errors
+    /// [`IssueError::Request`] for what is no request signed by its own key.
+    pub fn parse(pem: &str) -> Result<Self, IssueError> {
+        let parsed = CertificateSigningRequestParams::from_pem(pem);
+        parsed.map(Self).map_err(IssueError::Request)
+    }
+}
+
+/// A request in PEM by the private key of a file, which is made if it is not there, for its owner alone.
+///
+/// # Errors
+/// The file cannot be written, or holds something else.
+pub fn signing_request(key: &Path) -> Result<String, IssueError> {
+    let pair = match fs::read_to_string(key) {
+        Ok(pem) => KeyPair::from_pem(&pem)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let pair = KeyPair::generate()?;
+            let written = create_private(key, pair.serialize_pem().as_bytes());
+            written.map_err(|source| IssueError::Write {
+                path: key.to_owned(),
+                source,
+            })?;
+            pair
+        }
+        Err(source) => {
+            let path = key.to_owned();
+            return Err(IssueError::Read { path, source });
+        }
+    };
+    Ok(CertificateParams::default()
+        .serialize_request(&pair)?
+        .pem()?)
+}
+
+fn read(path: &Path) -> Result<String, IssueError> {
+    fs::read_to_string(path).map_err(|source| IssueError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::issue::{CA_CERTIFICATE, CA_KEY, authority};
+    use crate::material::Tls;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn settings(folder: &Path) -> TlsSettings {
+        TlsSettings {
+            ca: Some(folder.join(CA_CERTIFICATE)),
+            ca_key: Some(folder.join(CA_KEY)),
+            ..TlsSettings::default()
+        }
+    }
+
+    #[test]
+    fn a_worker_has_a_certificate_for_the_key_that_it_made() {
+        let folder = tempfile::tempdir().unwrap();
+        authority(folder.path(), "test").unwrap();
+        let open = Authority::open(&settings(folder.path()));
+        let open = open.unwrap().unwrap();
+        let key = folder.path().join("worker.key");
+        let request = signing_request(&key).unwrap();
+        assert_eq!(
+            fs::metadata(&key).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        let role = PeerRole::Worker("gpu-1".to_owned());
+        let request = SigningRequest::parse(&request).unwrap();
+        let signed = open.sign(&request, &role, HOUR).unwrap();
+        let certificate = folder.path().join("worker.pem");
+        fs::write(&certificate, signed).unwrap();
+        let worker = TlsSettings {
+            ca: Some(folder.path().join(CA_CERTIFICATE)),
+            certificate: Some(certificate),
+            key: Some(key.clone()),
+            ca_key: None,
+        };
+        let tls = Tls::load_as(&worker, Some(role)).unwrap().unwrap();
+        assert!(tls.life().is_some_and(|life| !life.is_over()));
+        // The key stays, whoever asks again.
+        let kept = fs::read(&key).unwrap();
+        signing_request(&key).unwrap();
+        assert_eq!(fs::read(&key).unwrap(), kept);
+    }
+
+    #[test]
+    fn a_request_that_somebody_else_signed_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = signing_request(&folder.path().join("one.key")).unwrap();
+        let other = signing_request(&folder.path().join("other.key")).unwrap();
+        // The last line before the end is the signature's end.
+        let tail = |pem: &str| pem.lines().rev().nth(1).map(str::to_owned).unwrap();
+        let forged = one.replace(&tail(&one), &tail(&other));
+        for pem in [forged.as_str(), "", "-----BEGIN CERTIFICATE REQUEST-----"] {
+            let parsed = SigningRequest::parse(pem);
+            assert!(matches!(parsed, Err(IssueError::Request(_))), "{pem}");
+        }
+    }
+
+    #[test]
+    fn an_authority_is_found_among_several_by_its_key_and_missed_without_it() {
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        authority(old.path(), "old").unwrap();
+        authority(new.path(), "new").unwrap();
+        let pem = |folder: &Path| fs::read_to_string(folder.join(CA_CERTIFICATE)).unwrap();
+        let both = format!("{}{}", pem(old.path()), pem(new.path()));
+        fs::write(new.path().join(CA_CERTIFICATE), both).unwrap();
+        assert!(Authority::open(&settings(new.path())).unwrap().is_some());
+        let foreign = TlsSettings {
+            ca_key: Some(new.path().join(CA_KEY)),
+            ..settings(old.path())
+        };
+        let refused = Authority::open(&foreign);
+        assert!(matches!(refused, Err(IssueError::OtherKey { .. })));
+        assert!(Authority::open(&TlsSettings::default()).unwrap().is_none());
+    }
+}
