@@ -102,6 +102,19 @@ impl Fault {
         Self::ReplicaKilled,
     ];
 
+    /// Whether the worker of a host is not heard for a while.
+    #[must_use]
+    pub const fn silences_a_host(self) -> bool {
+        matches!(
+            self,
+            Self::AgentKilled
+                | Self::AgentFrozen
+                | Self::HostKilled
+                | Self::LeaderAndHostKilled
+                | Self::HostCut
+        )
+    }
+
     /// What `--allow` calls it; none if it is only for clusters of our own.
     #[must_use]
     pub const fn permission(self) -> Option<&'static str> {

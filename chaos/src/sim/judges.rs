@@ -1,5 +1,6 @@
 //! Everybody who watches a world: the oracles, the auditors, and what they found.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_core::audit::audit;
@@ -25,6 +26,10 @@ const SOURCES: usize = 9;
 pub struct Judges {
     seen: Arc<Mutex<Seen>>,
 }
+
+/// Of a replica's states that another one had before, and that hash to the same, so many are not audited between two that are:
+/// what a hash does not show is what a replica derives from its state.
+const AUDITED_ONE_IN: u64 = 16;
 
 /// What the judges have seen.
 #[derive(Debug, Default)]
@@ -108,16 +113,21 @@ impl Judges {
 
     /// Looks at a replica's state: the linter, and whether replicas agree.
     pub fn audit(&self, replica: u32, state: &State) {
+        self.compare(replica, state);
         let findings = audit(state);
-        let hash = state.state_hash();
         self.with(|seen| {
             seen.audits += 1;
-            seen.agreement.shown(replica, state.revision, hash);
             let findings = findings
                 .iter()
                 .map(|finding| Violation::Audit(finding.to_string()));
             seen.violations.extend(findings);
         });
+    }
+
+    /// Whether a replica's state is that of the others.
+    fn compare(&self, replica: u32, state: &State) {
+        let hash = state.state_hash();
+        self.with(|seen| seen.agreement.shown(replica, state.revision, hash));
     }
 
     /// Judges a replica's state at rest.
@@ -140,6 +150,7 @@ impl Judges {
         Arc::new(Onlooker {
             replica,
             judges: self.clone(),
+            has_begun: AtomicBool::new(false),
         })
     }
 }
@@ -273,22 +284,31 @@ impl Seen {
 struct Onlooker {
     replica: u32,
     judges: Judges,
+    /// Whether it has seen a state since the replica started.
+    has_begun: AtomicBool,
 }
 
 impl Observer<State> for Onlooker {
     fn applied(&self, entry: &AppliedEntry<'_, State>) {
-        self.judges.with(|seen| {
+        let is_first = self.judges.with(|seen| {
             let shown = Entry {
                 index: entry.index,
                 term: entry.term,
                 leader: entry.leader,
                 digest: entry.digest,
             };
-            if seen.raft.applied(self.replica, shown) {
+            let is_first = seen.raft.applied(self.replica, shown);
+            if is_first {
                 seen.read_entry(NodeId(self.replica), entry);
             }
+            is_first
         });
-        self.judges.audit(self.replica, entry.state);
+        let has_begun = self.has_begun.swap(true, Ordering::Relaxed);
+        if is_first || !has_begun || entry.index % AUDITED_ONE_IN == 0 {
+            self.judges.audit(self.replica, entry.state);
+        } else {
+            self.judges.compare(self.replica, entry.state);
+        }
     }
 
     fn installed(&self, index: u64, state: &State) {
@@ -344,5 +364,31 @@ mod tests {
         });
         let record = judges.take_record().unwrap();
         assert!(record.first_violation().is_some());
+    }
+
+    #[test]
+    fn who_applies_it_later_is_compared_and_audited_now_and_then() {
+        let judges = Judges::default();
+        let cluster = Cluster::with_hosts(1, 2);
+        let entries = 1..=2 * AUDITED_ONE_IN;
+        let (first, later) = (judges.onlooker(1), judges.onlooker(2));
+        for index in entries.clone() {
+            first.applied(&applied(&cluster.state, index));
+        }
+        let audits = || judges.with(|seen| seen.audits);
+        assert_eq!(audits(), 2 * AUDITED_ONE_IN);
+        for index in entries {
+            later.applied(&applied(&cluster.state, index));
+        }
+        // Its first one, and the 16th and the 32nd.
+        assert_eq!(audits(), 2 * AUDITED_ONE_IN + 3);
+        later.installed(2 * AUDITED_ONE_IN, &cluster.state);
+        assert_eq!(audits(), 2 * AUDITED_ONE_IN + 4);
+        assert!(judges.content());
+        let mut other = cluster.state.clone();
+        other.time = other.time.after(1);
+        later.applied(&applied(&other, 2 * AUDITED_ONE_IN + 1));
+        first.applied(&applied(&cluster.state, 2 * AUDITED_ONE_IN + 1));
+        assert!(!judges.content(), "their states differ");
     }
 }

@@ -141,15 +141,15 @@ impl Nemesis {
         Done::Yes
     }
 
-    /// Repairs everything.
+    /// Repairs everything; hosts while their agents are still down, who then have to know from before what was wrong.
     pub async fn repair(&mut self, world: &mut World) {
         self.heal_links(world);
         self.thaw(world);
         self.start_replicas(world).await;
+        self.heal_hosts(world);
         self.start_agents(world);
         self.start_hosts(world);
         self.heal_gpus(world);
-        self.heal_hosts(world);
     }
 
     fn broke(&mut self, world: &World, fault: &'static str, what: fmt::Arguments<'_>) -> Done {

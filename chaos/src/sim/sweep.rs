@@ -267,7 +267,7 @@ const CHECKS: [&str; 11] = [
     "exclusivity: no GPU, task or gang in two attempts, none started twice or after a newer one (tasks' side)",
     "acknowledged: every answered submit is there under its answer, every job is the answer to one request, every refused submit did nothing, every answered cancel stands",
     "reads: a linearizable read after an answer sees the job, whichever replica is asked",
-    "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, after every entry that a replica applies",
+    "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, after every entry; replicas that apply it later have the same state hash, and are audited when they start, get a snapshot, and after one entry in 16",
     "assembly: no member of a gang that waits for itself begins before all of its members were prepared (tasks' side)",
     "fencing: no agent acts on an order older than one it acted on; no attempt of an older epoch starts",
     "agreement: replicas at one revision have one state hash; at rest they stand at one revision",

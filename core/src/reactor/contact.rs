@@ -55,6 +55,8 @@ impl Report {
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     pub(super) contact: Contact,
+    /// Since when it has been silent: when it was heard last, less the time in which nobody listened.
+    pub(super) silent_since: MonotonicMs,
     /// Sequence of the last beat, and the newest acknowledged one that it named.
     stream: Option<(u64, u64)>,
     /// The newest report, until the state says the same.
@@ -73,6 +75,7 @@ impl Watch {
     pub(super) const fn new(contact: Contact) -> Self {
         Self {
             contact,
+            silent_since: contact.heard_at,
             stream: None,
             unsettled: None,
             due: None,
@@ -131,6 +134,7 @@ impl Watch {
         self.stream = Some((beat.sequence, beat.acknowledged));
         if is_answered {
             self.contact.heard_at = now;
+            self.silent_since = now;
         }
         self.beat_at = Some(now);
         // This beat may be acknowledged: the lease runs from here in any case.

@@ -29,6 +29,7 @@ use crate::ids::{HostId, LeadershipEpoch};
 use crate::limits;
 use crate::reactor::contact::Watch;
 use crate::reactor::housekeeping::Housekeeping;
+use crate::reactor::silence::Silence;
 use crate::state::State;
 use crate::time::{MonotonicMs, TimeMs};
 use crate::timings::Timings;
@@ -83,6 +84,9 @@ impl Reactor {
     /// The memory of a leader that begins at `now`, with what the replicas remember of earlier beats.
     /// Timers of hosts that nobody remembers start now.
     ///
+    /// What passed between the last beat that any leader heard and `now` makes no host suspect: there was no leader to listen. Hosts
+    /// are lost and leases end as they would have without that, but no host before it had the time of a beat.
+    ///
     /// Leases are safe if no earlier leader acknowledges a beat later than `known` says (or later than
     /// `now`, for hosts that it does not name).
     #[must_use]
@@ -100,8 +104,13 @@ impl Reactor {
             due: BTreeSet::new(),
             housekeeping: Housekeeping::default(),
         };
+        let last_heard = known.values().map(|contact| contact.heard_at).max();
+        let deaf_ms = last_heard.map_or(0, |heard_at| now.since(heard_at));
         for (host, contact) in known {
             reactor.watch(host, contact);
+            if let Some(watch) = reactor.watches.get_mut(&host) {
+                watch.silent_since = now.min(contact.heard_at.after(deaf_ms));
+            }
         }
         reactor
     }
@@ -252,7 +261,12 @@ impl Reactor {
         let mut next = silence::health(
             timings,
             known,
-            (&watch.contact, watch.is_one_way(timings, now)),
+            Silence {
+                since: watch.silent_since,
+                heard_at: watch.contact.heard_at,
+                not_before: self.began_at.after(self.timings.beat_ms),
+                one_way: watch.is_one_way(timings, now),
+            },
             (self.epoch, now),
             &mut conclusions,
         );

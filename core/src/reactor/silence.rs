@@ -9,23 +9,36 @@ use crate::state::{Host, State};
 use crate::time::MonotonicMs;
 use crate::timings::Timings;
 
-/// Says if a host is suspect or lost by now, and whether beats arrive all the same; returns when it may become the next worse.
+/// What of a host's silence counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Silence {
+    /// Since when, without the time in which nobody listened: it is suspect by that.
+    pub(super) since: MonotonicMs,
+    /// When it was heard last: it is lost by that.
+    pub(super) heard_at: MonotonicMs,
+    /// Before this it cannot have been heard by this leader: it is not lost before.
+    pub(super) not_before: MonotonicMs,
+    /// Whether its beats arrive all the same.
+    pub(super) one_way: bool,
+}
+
+/// Says if a host is suspect or lost by now; returns when it may become the next worse.
 pub(super) fn health(
     timings: Timings,
     host: &Host,
-    (contact, one_way): (&Contact, bool),
+    silence: Silence,
     (leader, now): (LeadershipEpoch, MonotonicMs),
     commands: &mut Vec<Command>,
 ) -> Option<MonotonicMs> {
-    let silent_ms = now.since(contact.heard_at);
-    let (health, next) = if silent_ms >= timings.lost_ms {
+    let lost_at = silence.heard_at.after(timings.lost_ms);
+    let lost_at = lost_at.max(silence.not_before);
+    let suspect_at = silence.since.after(timings.suspect_ms);
+    let (health, next) = if now >= lost_at {
         (HostHealth::Lost, None)
-    } else if silent_ms >= timings.suspect_ms {
-        let lost_at = contact.heard_at.after(timings.lost_ms);
+    } else if now >= suspect_at {
         (HostHealth::Suspect, Some(lost_at))
     } else {
-        let suspect_at = contact.heard_at.after(timings.suspect_ms);
-        (HostHealth::Up, Some(suspect_at))
+        (HostHealth::Up, Some(suspect_at.min(lost_at)))
     };
     // Silence only ever makes it worse; what makes it better is a beat.
     if health > host.health {
@@ -33,7 +46,7 @@ pub(super) fn health(
             leader,
             host: host.id,
             health,
-            one_way,
+            one_way: silence.one_way,
         });
     }
     next

@@ -22,6 +22,9 @@ use crate::cluster::NamedCluster;
 /// When the monotonic clock of the script begins: not 0, so that no subtraction saturates unnoticed.
 const BEGIN_MS: u64 = 1_000_000;
 
+/// What workers take to find a new leader.
+const FIND_LEADER_MS: u64 = 1_000;
+
 #[derive(goldenscript::Command)]
 pub(crate) enum Command {
     /// Registers hosts.
@@ -55,6 +58,8 @@ pub(crate) enum Command {
         #[arg(key, optional)]
         forget: bool,
     },
+    /// Nobody leads for so long, and nobody hears a beat; workers find the next leader after a second.
+    Leaderless { span_ms: u64 },
     /// These hosts beat every 5 s from now on.
     Beating { hosts: Vec<String> },
     /// These hosts beat, but acknowledgements do not reach them.
@@ -167,6 +172,12 @@ impl goldenscript::Runner for ReactorRunner {
                 }
             }
             Command::Lead { forget } => self.lead(*forget),
+            Command::Leaderless { span_ms } => {
+                self.advance(self.now.after(*span_ms));
+                for link in self.beating.values_mut() {
+                    link.next_at = self.now.after(FIND_LEADER_MS);
+                }
+            }
             Command::Beating { hosts } => self.link(hosts, true)?,
             Command::OneWay { hosts } => self.link(hosts, false)?,
             Command::Silent { hosts } => {

@@ -1,5 +1,7 @@
 //! Faults of hosts, their agents and GPUs, and of what is asked of them.
 
+use muster_client::ClientError;
+use muster_core::health::rules::FLAPPING;
 use muster_core::ids::RequestId;
 use muster_proto::v1;
 use rand::Rng as _;
@@ -8,14 +10,38 @@ use tokio::time::sleep;
 
 use super::Nemesis;
 use crate::cluster::Direction;
-use crate::run::RunError;
 use crate::run::history::{Answer, Call};
 use crate::run::load::storm_job;
 use crate::run::options::{
     AWAY, GPUS_PER_HOST, LONG_FAULT, SHORT_FAULT, STORM_JOBS, USERS, WORKERS,
 };
+use crate::run::{Fault, RunError};
 
 impl Nemesis {
+    /// A host that was silenced often gets no gangs until it has stayed, for up to an hour (rule `flapping`): the operator of this
+    /// cluster knows why it was silent, and gives it back. After a fault that silences no host there must be none.
+    pub(super) async fn give_back_silenced(&self, fault: Fault) -> Result<(), RunError> {
+        if !fault.silences_a_host() {
+            return Ok(());
+        }
+        let listed = self.client.list_hosts(v1::ListHostsRequest::default());
+        let flapping = listed.await?.1.into_iter().filter(|host| {
+            let mut rules = host.kept_off.iter().map(|kept| kept.rule.as_str());
+            rules.any(|rule| rule == FLAPPING)
+        });
+        for host in flapping {
+            let target = v1::BlockTarget {
+                target: Some(v1::block_target::Target::Host(host.name)),
+            };
+            match self.client.unblock(target, "chaos").await {
+                // It has stayed long enough in between.
+                Ok(_) | Err(ClientError::Refused { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     /// Any host, by its position, and its name.
     fn draw_host(&mut self) -> (usize, String) {
         let worker = self.random.random_range(0..WORKERS);

@@ -159,6 +159,10 @@ impl Nemesis {
         let expected = self.effect.take();
         let whole = async { self.await_whole().await.then(now_us) };
         let (whole_us, effect) = tokio::join!(whole, effects::await_effect(expected));
+        if let Err(error) = self.give_back_silenced(fault).await {
+            self.odd
+                .push(format!("hosts are not given back: {}", chain(&error)));
+        }
         for index in 0..REPLICAS {
             if !self.cluster.is_replica_running(index)? {
                 let ended = format!("replica {} ended by itself", index + 1);

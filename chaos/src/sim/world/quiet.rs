@@ -1,5 +1,6 @@
 //! The quiet phase: all is repaired, and then everything must come to rest.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_core::command::{BlockTarget, Command};
@@ -45,8 +46,9 @@ impl World {
         self.heal(repaired).await;
         self.judge_healed();
         let mut fewest = usize::MAX;
+        let mut hopeless = BTreeSet::new();
         while self.goes_on() {
-            let (jobs, processes) = self.left();
+            let (jobs, processes) = self.left(&mut hopeless);
             if jobs + processes == 0 {
                 break;
             }
@@ -99,23 +101,40 @@ impl World {
         }
     }
 
-    /// Acknowledged jobs that have not ended, by the replica that knows of the fewest ends, and processes that run.
-    fn left(&self) -> (usize, usize) {
+    /// Acknowledged jobs that have not ended, by the replica that knows of the fewest ends, and processes that run. Those that
+    /// never can are left out, and looked for when nothing runs: to ask why a job waits costs a round of planning.
+    fn left(&self, hopeless: &mut BTreeSet<JobId>) -> (usize, usize) {
         let (running, jobs) = self.judges.with(|seen| {
             let jobs: Vec<JobId> = seen.acknowledged.jobs().collect();
             (seen.book.running(), jobs)
         });
         let unended = |handle: &Handle<State>| {
             handle.with_state(|state| {
-                let left = jobs
-                    .iter()
-                    .filter(|job| !has_ended_or_never_can(state, **job));
-                left.count()
+                let ended = |job| state.job(job).is_some_and(|job| job.phase.is_terminal());
+                let jobs = jobs.iter().copied();
+                jobs.filter(|job| !hopeless.contains(job) && !ended(*job))
+                    .collect::<Vec<JobId>>()
             })
         };
-        let up = self.members_up();
-        let most = up.iter().map(|(_, handle)| unended(handle)).max();
-        (most.unwrap_or(0), running)
+        let members = self.members_up();
+        let lists = members.iter().map(|(_, handle)| (unended(handle), handle));
+        let Some((mut left, handle)) = lists.max_by_key(|(jobs, _)| jobs.len()) else {
+            return (0, running);
+        };
+        if running == 0 {
+            handle.with_state(|state| {
+                // One that can is enough to wait for.
+                while let Some(job) = left.pop_if(|job| never_can(state, *job)) {
+                    hopeless.insert(job);
+                }
+                if left.is_empty() {
+                    left = hopeless
+                        .extract_if(.., |job| !never_can(state, *job))
+                        .collect();
+                }
+            });
+        }
+        (left.len(), running)
     }
 }
 
@@ -140,10 +159,6 @@ fn blocked(state: &State) -> Vec<BlockTarget> {
         .values()
         .flat_map(|host| of_host(host))
         .collect()
-}
-
-fn has_ended_or_never_can(state: &State, job: JobId) -> bool {
-    state.job(job).is_some_and(|job| job.phase.is_terminal()) || never_can(state, job)
 }
 
 /// Users ask for more than the cluster could ever give, too; such a job waits, says so, and holds up nobody but
