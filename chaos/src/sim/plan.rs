@@ -270,8 +270,18 @@ impl Plan {
     }
 }
 
-/// All acts of a seed's world. What one of them is depends on nothing but the seed, its number and the cluster's shape; when it
-/// comes, on the pauses before it as well.
+/// Acts from an illness that lasts to the death of the host's agent, where that follows: it has told what it found by then, and
+/// the next one has to know.
+const AGENT_DIES_ACTS_LATER: usize = 2;
+
+/// The deed so many acts before the next one.
+fn before(acts: &[Act], distance: usize) -> Option<&Deed> {
+    let index = acts.len().checked_sub(distance)?;
+    acts.get(index).map(|act| &act.deed)
+}
+
+/// All acts of a seed's world. What one of them is depends on nothing but the seed, its number, the cluster's shape and the
+/// acts just before it; when it comes, on the pauses before it as well.
 #[must_use]
 pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
     let mut acts = Vec::new();
@@ -282,7 +292,12 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
         if at_ms >= faults_s * 1_000 {
             break;
         }
-        let deed = draw_deed(&mut random, shape);
+        let deed = match before(&acts, AGENT_DIES_ACTS_LATER) {
+            Some(Deed::FallIll {
+                host, lasts: true, ..
+            }) if random.random_ratio(2, 3) => Deed::KillAgent(*host),
+            _ => draw_deed(&mut random, shape),
+        };
         acts.push(Act {
             number,
             at_ms,
@@ -293,8 +308,8 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
 }
 
 /// Kinds of deeds by their weights, and those that change replicas.
-const DEEDS: u32 = 42;
-const DEEDS_WITH_SPARES: u32 = 48;
+const DEEDS: u32 = 44;
+const DEEDS_WITH_SPARES: u32 = 50;
 
 fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
     let kinds = if shape.spares > 0 {
@@ -329,10 +344,10 @@ fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
             replica: shape.draw_replica(random),
             at: random.random(),
         },
-        39 | 40 => draw_ailment(random, shape),
-        41 => Deed::HealHosts,
-        42..44 => Deed::AddReplica,
-        44 => Deed::RemoveReplica(shape.draw_replica(random)),
+        39..43 => draw_ailment(random, shape),
+        43 => Deed::HealHosts,
+        44..46 => Deed::AddReplica,
+        46 => Deed::RemoveReplica(shape.draw_replica(random)),
         _ => Deed::ReplaceReplica(shape.draw_replica(random)),
     }
 }
@@ -366,9 +381,21 @@ fn draw_ailment(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
     Deed::FallIll {
         host: shape.draw_host(random),
         port: random.random_range(0..PORTS),
-        ailment: Ailment::ALL[random.random_range(0..Ailment::ALL.len())],
+        ailment: draw_kind(random),
         lasts: random.random_bool(0.5),
     }
+}
+
+/// One in three is an adapter's: what keeps gangs off, and nothing else, is told and taken back most often.
+fn draw_kind(random: &mut ChaCha8Rng) -> Ailment {
+    let is_adapters = |it: &Ailment| it.signs().is_adapters;
+    let adapters: Vec<Ailment> = Ailment::ALL.into_iter().filter(is_adapters).collect();
+    let kinds: &[Ailment] = if random.random_ratio(1, 3) {
+        &adapters
+    } else {
+        &Ailment::ALL
+    };
+    kinds[random.random_range(0..kinds.len())]
 }
 
 fn draw_clock_step(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {

@@ -26,7 +26,7 @@ use super::scale::Scale;
 use super::world::{WorldOptions, record, simulate};
 
 /// Seeds within which each mutant must be found.
-pub const MUTANT_SEEDS_MAX: u64 = 40;
+pub const MUTANT_SEEDS_MAX: u64 = 100;
 /// Worlds from which on a sweep must have gone through every situation.
 pub const COVERAGE_WORLDS_MIN: u64 = 100;
 /// Lines of progress of a sweep.
