@@ -63,6 +63,11 @@ pub(crate) fn describe() {
         counter!(FINDINGS, "rule" => rule, "severity" => severity.word()).increment(0);
     }
     gauge!(UNSHIPPED).set(0.0);
+    describe_tasks();
+    describe_health();
+}
+
+fn describe_tasks() {
     describe_gauge!(RUNNING, "tasks with a living process on this host");
     describe_counter!(STARTS, "supervisors started");
     describe_counter!(EXITS, "tasks ended, by kind");
@@ -77,13 +82,6 @@ pub(crate) fn describe() {
         "between two beats, as the leader wants them now"
     );
     describe_gauge!(LEASE, "until the first supervisor kills its task by itself");
-    describe_gauge!(FAULTED, "GPUs of this host that are unfit");
-    describe_gauge!(GPU_STATE, "1 for the state that a GPU is in, by its UUID");
-    describe_gauge!(GPU_JOB, "id of the job that has a GPU, 0 if none has");
-    describe_counter!(
-        HELPERS_REPLACED,
-        "processes that asked the GPUs' driver and were followed by another one"
-    );
     describe_gauge!(SESSION, "1 while a session with the leader is open");
     describe_counter!(
         REMOVALS,
@@ -107,6 +105,16 @@ pub(crate) fn describe() {
         "bytes of output that were removed before they were shipped"
     );
     describe_counter!(REMOVED, "ended attempts whose output was removed");
+}
+
+fn describe_health() {
+    describe_gauge!(FAULTED, "GPUs of this host that are unfit");
+    describe_gauge!(GPU_STATE, "1 for the state that a GPU is in, by its UUID");
+    describe_gauge!(GPU_JOB, "id of the job that has a GPU, 0 if none has");
+    describe_counter!(
+        HELPERS_REPLACED,
+        "processes that asked the GPUs' driver and were followed by another one"
+    );
     describe_counter!(
         FINDINGS,
         "what was found about this host's health, by rule and severity"

@@ -289,9 +289,7 @@ pub(crate) fn start(
         (notes, writer),
         judge::Host {
             root: config.host_root.clone(),
-            models: { gpus.described.iter() }
-                .map(|gpu| (gpu.uuid, gpu.model.clone()))
-                .collect(),
+            models: models_of(&gpus),
             buses,
             sweep: Arc::clone(&sweep),
         },
@@ -307,15 +305,16 @@ pub(crate) fn start(
     repeat_checks((config, gpus.needs(&place)), &place.data, &seen, stop);
     try_driver_again(gpus.unopened, &seen, stop);
     mounts::start(config, &seen);
+    let worked_on = works::Gpus {
+        described: gpus.described.clone(),
+        is_simulated: gpus.is_simulated,
+        injector: gpus.injector,
+        shown: looked_at,
+        against: against.clone(),
+    };
     let works = works::Works::new(
         config.clone(),
-        works::Gpus {
-            described: gpus.described.clone(),
-            is_simulated: gpus.is_simulated,
-            injector: gpus.injector,
-            shown: looked_at,
-            against: against.clone(),
-        },
+        worked_on,
         (place.clock, reboot_mark(&place.data)),
         (seen.clone(), outbox),
     );
@@ -333,6 +332,11 @@ pub(crate) fn start(
         orders,
         shown,
     }
+}
+
+fn models_of(gpus: &Gpus) -> BTreeMap<GpuUuid, String> {
+    let described = gpus.described.iter();
+    described.map(|gpu| (gpu.uuid, gpu.model.clone())).collect()
 }
 
 /// Shows what is injected in drills; returns where that goes.
