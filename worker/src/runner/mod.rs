@@ -27,6 +27,7 @@ use muster_core::timings::{Timings, lease_warning_ms};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::accounts::Accounts;
 use crate::container_engine::FoundEngine;
 use crate::cpus::CpuLedger;
 use crate::gpu::HandOver;
@@ -44,7 +45,8 @@ use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::container::{self, Remains};
 use muster_supervisor::shared_memory::remove_unless_used;
 use muster_supervisor::{
-    AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, TaskDirectory, TaskSpec, files,
+    AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, TaskDirectory, TaskIdentity, TaskSpec,
+    files,
 };
 use scratch::ScratchFolders;
 use server::SupervisorServer;
@@ -89,6 +91,8 @@ pub(crate) struct RunnerConfig {
     pub(crate) secrets: Option<PathBuf>,
     /// Folder in memory.
     pub(crate) run: PathBuf,
+    /// Whom tasks run as.
+    pub(crate) accounts: Accounts,
     /// What makes containers, while the host has an engine.
     pub(crate) engine: watch::Receiver<Option<FoundEngine>>,
 }
@@ -155,8 +159,9 @@ impl Runner {
         let server = SupervisorServer::new(config.supervisor.clone(), config.tasks.clone());
         // Beside the tasks' directories, which may lie in memory: what tasks write does not belong there.
         let scratch = ScratchFolders::below(config.tasks.with_file_name("scratch"));
-        let checkpoint_folders =
-            CheckpointFolders::below(&config.checkpoints, config.checkpoints_are_local);
+        // Handed on among tasks of one user alone.
+        let are_handed_on = config.checkpoints_are_local && !config.accounts.are_others();
+        let checkpoint_folders = CheckpointFolders::below(&config.checkpoints, are_handed_on);
         Self {
             scratch,
             checkpoint_folders,
@@ -217,11 +222,12 @@ impl Runner {
                 warning_ms,
             };
             let directory = TaskDirectory::below(&config.tasks, id);
+            let identity = identity(&config.accounts, &assignment).await;
             let turn = disk.acquire().await;
             let place = cpus.as_ref().map(|grant| grant.place().clone());
             let supervisors = idle.clone();
             let launched = tokio::task::spawn_blocking(move || {
-                let mut spec = launch::spec(&config, assignment, lease, place);
+                let mut spec = launch::spec(&config, (assignment, identity), lease, place);
                 let folder = spec.checkpoint_directory.clone();
                 // A gang's has other members, who may have written into it.
                 spec.checkpoint_directory_is_new =
@@ -413,6 +419,19 @@ pub(crate) struct Adopted {
     pub(crate) spoiled: Vec<(RunId, SpoilReport)>,
     /// The steps that they are at.
     pub(crate) progress: Vec<(RunId, u64)>,
+}
+
+/// Who a task is here: the user database may be on another machine.
+async fn identity(accounts: &Accounts, assignment: &TaskAssignment) -> TaskIdentity {
+    if !accounts.are_looked_up() {
+        return accounts.identity_of(&assignment.user);
+    }
+    let (accounts, user) = (accounts.clone(), assignment.user.clone());
+    let found = tokio::task::spawn_blocking(move || accounts.identity_of(&user)).await;
+    found.unwrap_or_else(|error| TaskIdentity {
+        refusal: Some(format!("looking its account up broke off: {error}")),
+        ..TaskIdentity::default()
+    })
 }
 
 /// Waits until an earlier release of the same attempt, if there is one, has ended.
