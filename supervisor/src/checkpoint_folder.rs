@@ -110,10 +110,7 @@ impl CheckpointFolder {
     }
 }
 
-fn acting<T>(
-    account: Option<&Account>,
-    act: impl FnOnce() -> io::Result<T>,
-) -> io::Result<T> {
+fn acting<T>(account: Option<&Account>, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     match account {
         Some(account) => account.acting(act),
         None => act(),

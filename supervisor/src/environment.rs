@@ -56,7 +56,10 @@ pub(crate) fn of_task(
         (OsString::from("MUSTER_HOSTFILE"), path)
     });
     let ours = ours.chain(hostfile);
-    let theirs = inherited.chain(accounts).chain(users).chain(secrets.variables());
+    let theirs = inherited
+        .chain(accounts)
+        .chain(users)
+        .chain(secrets.variables());
     theirs.chain(paths).chain(ours).collect()
 }
 

@@ -232,7 +232,9 @@ fn working_directory(spec: &TaskSpec, directory: &TaskDirectory) -> Result<PathB
         None => directory.scratch(),
     };
     // As the task will come to it: its account may not be let in.
-    let is_there = spec.identity.acting(|| Ok(fs::metadata(path.join("."))?.is_dir()));
+    let is_there = spec
+        .identity
+        .acting(|| Ok(fs::metadata(path.join("."))?.is_dir()));
     match is_there {
         Ok(true) => Ok(path),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(format!(

@@ -78,7 +78,9 @@ pub async fn run_reloading(
     let stop = CancellationToken::new();
     metrics_page::serve(config.metrics_listen, &stop).await?;
     let mut ground = Ground::prepare(&config, &data, machine).await?;
-    let told = accounts.label().map(|label| (accounts::LABEL.to_owned(), label));
+    let told = accounts
+        .label()
+        .map(|label| (accounts::LABEL.to_owned(), label));
     ground.host.labels.extend(told);
     let replicas = KnownReplicas::open(config.schedulers.clone(), data.replicas());
     let mut shutdown = Box::pin(shutdown);

@@ -7,8 +7,8 @@ use muster_core::spec::{Container, Mount, Ulimit, UlimitKind};
 use serde_json::{Map, Value, json};
 
 use super::engine::{RUN_LABEL, WORKER_LABEL};
-use super::rights;
 use super::record::container_name;
+use super::rights;
 use crate::cgroup::{CpuQuota, CpuTime};
 use crate::directory::TaskDirectory;
 use crate::run_id::RunId;

@@ -59,10 +59,7 @@ fn is_account(user: &str, account: &Account) -> bool {
 
 /// The user and the groups of a container's processes, where these are the task's account's; none if they are the job's or the
 /// image's choice.
-pub(super) fn chosen<'a>(
-    container: &Container,
-    identity: &'a TaskIdentity,
-) -> Option<&'a Account> {
+pub(super) fn chosen<'a>(container: &Container, identity: &'a TaskIdentity) -> Option<&'a Account> {
     let is_free = container.user.is_none() && container.userns.is_none();
     identity.account.as_ref().filter(|_| is_free)
 }

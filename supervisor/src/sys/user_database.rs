@@ -32,7 +32,13 @@ pub(crate) fn entry(name: &CStr) -> io::Result<Option<Entry>> {
         // SAFETY: the name has an end, and the library writes within the buffer that it is told of, and the two others.
         let outcome = unsafe {
             let (text, length) = (buffer.as_mut_ptr(), buffer.len());
-            libc::getpwnam_r(name.as_ptr(), record.as_mut_ptr(), text, length, &raw mut found)
+            libc::getpwnam_r(
+                name.as_ptr(),
+                record.as_mut_ptr(),
+                text,
+                length,
+                &raw mut found,
+            )
         };
         match outcome {
             0 if found.is_null() => return Ok(None),
@@ -83,9 +89,8 @@ pub(crate) fn groups(name: &CStr, gid: u32) -> io::Result<Vec<u32>> {
         let mut groups: Vec<libc::gid_t> = vec![0; room];
         let mut count = libc::c_int::try_from(room).unwrap_or(libc::c_int::MAX);
         // SAFETY: the name has an end, and the library writes no more numbers than it is told there is room for.
-        let outcome = unsafe {
-            libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count)
-        };
+        let outcome =
+            unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
         if outcome >= 0 {
             groups.truncate(usize::try_from(count).unwrap_or_default());
             return Ok(groups);

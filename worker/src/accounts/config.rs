@@ -92,7 +92,10 @@ impl TasksConfig {
             );
         }
         if { self.users.iter() }.any(|(user, account)| user.is_empty() || account.is_empty()) {
-            return broken("tasks.users", "must name a user and an account in each entry");
+            return broken(
+                "tasks.users",
+                "must name a user and an account in each entry",
+            );
         }
         let has_users = !self.users.is_empty();
         if has_users && matches!(self.run_as, RunAs::Agent | RunAs::Account(_)) {

@@ -263,7 +263,10 @@ mod tests {
             ("", "job's user", "upgrade the replicas"),
         ] {
             let why = refusal(&accounts, user);
-            assert!(why.starts_with("NO_ACCOUNT: ") && why.contains(account), "{why}");
+            assert!(
+                why.starts_with("NO_ACCOUNT: ") && why.contains(account),
+                "{why}"
+            );
             assert!(why.contains(way_out), "{why}");
         }
     }
@@ -297,11 +300,17 @@ mod tests {
         let label = |run_as| open(run_as, false, true).unwrap().label();
         assert_eq!(label("auto").as_deref(), Some("submitter"));
         assert_eq!(label("nobody").as_deref(), Some("nobody"));
-        assert!(matches!(open("agent", false, true), Err(AccountsError::Root)));
+        assert!(matches!(
+            open("agent", false, true),
+            Err(AccountsError::Root)
+        ));
         assert_eq!(open("agent", true, true).unwrap().label(), None);
         for missing in ["no-such-account", "root", "daemon"] {
             let error = open(missing, false, true).unwrap_err().to_string();
-            assert!(error.contains("tasks.run_as") && error.contains(missing), "{error}");
+            assert!(
+                error.contains("tasks.run_as") && error.contains(missing),
+                "{error}"
+            );
         }
         let users = BTreeMap::from([("ada".to_owned(), "no-such-account".to_owned())]);
         let named = TasksConfig {

@@ -72,7 +72,10 @@ pub(crate) fn open_to_accounts(
     if checkpoint_root.is_none() {
         passages.push(data.path().join(CHECKPOINTS));
     }
-    if let Some(memory) = task_place::in_memory(data).as_deref().and_then(Path::parent) {
+    if let Some(memory) = task_place::in_memory(data)
+        .as_deref()
+        .and_then(Path::parent)
+    {
         passages.push(memory.to_owned());
     }
     for folder in &passages {

@@ -20,9 +20,8 @@ use super::server::SupervisorServer;
 use muster_supervisor::RunId;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{
-    Confinement, Controller, CpuPlace, DeviceNumber, SecretFolders, Stuck, TaskDirectory, TaskIdentity,
-    TaskSpec,
-    format_of,
+    Confinement, Controller, CpuPlace, DeviceNumber, SecretFolders, Stuck, TaskDirectory,
+    TaskIdentity, TaskSpec, format_of,
 };
 
 /// A supervisor that runs, or is about to.

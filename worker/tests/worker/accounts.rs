@@ -68,7 +68,11 @@ fn groups(name: &str) -> String {
 fn status(pid: i32, field: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(field));
-    line.unwrap().trim().split_whitespace().collect::<Vec<_>>().join(" ")
+    line.unwrap()
+        .trim()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 async fn refused(leader: &Leader, task: TaskAssignment) -> Exit {
@@ -174,7 +178,12 @@ async fn a_task_comes_to_what_is_its_own_and_to_nothing_of_others() {
 fn printed(host: &Host, task: &TaskAssignment) -> String {
     let entries = fs::read_dir(host.logs(task)).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with("std"));
+    paths.retain(|path| {
+        path.file_name()
+            .unwrap()
+            .to_string_lossy()
+            .starts_with("std")
+    });
     paths.sort();
     let texts = paths.iter().map(|path| fs::read_to_string(path).unwrap());
     texts.collect()
@@ -273,7 +282,9 @@ async fn a_command_beside_a_task_is_the_tasks_account_with_a_terminal_and_withou
             Hear::Stdout(bytes) => bytes.to_vec(),
             _ => Vec::new(),
         });
-        let text = String::from_utf8(bytes.collect()).unwrap().replace('\r', "");
+        let text = String::from_utf8(bytes.collect())
+            .unwrap()
+            .replace('\r', "");
         let expected = format!("{}\nmine\nNoNewPrivs:\t1\nopened\n", nobody.uid);
         assert_eq!(text, expected, "{heard:?}");
     }
