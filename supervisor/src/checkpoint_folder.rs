@@ -45,7 +45,10 @@ impl CheckpointFolder {
         // If it cannot be made, the task that wants it will say so better than we can.
         let is_agents = spec.checkpoint_directory_is_new;
         let account = spec.owner().cloned();
-        let is_new = is_agents || create_for(account.as_ref(), &path).unwrap_or(false);
+        // One that does not begin needs none.
+        let is_refused = spec.identity.refusal.is_some();
+        let is_new = is_agents
+            || !is_refused && create_for(account.as_ref(), &path).unwrap_or(false);
         let foreign = if scans && !is_new {
             acting(account.as_ref(), || markers(&path)).unwrap_or_default()
         } else {

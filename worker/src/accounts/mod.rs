@@ -128,11 +128,6 @@ impl Accounts {
         !matches!(self.whose, Whose::Agent)
     }
 
-    /// Whether an account must be looked up for each task, which may take long.
-    pub(crate) const fn are_looked_up(&self) -> bool {
-        matches!(self.whose, Whose::Submitters(_))
-    }
-
     /// What the host's label says; none where tasks run as the agent.
     pub(crate) fn label(&self) -> Option<String> {
         match &self.whose {
@@ -148,8 +143,20 @@ impl Accounts {
         self.closed = Some(format!("NO_ACCOUNT: {error}"));
     }
 
-    /// Who a task of a user is here.
-    pub(crate) fn identity_of(&self, user: &str) -> TaskIdentity {
+    /// Who a task of a user is here. The user database may be on another machine, and is asked off the runtime's threads.
+    pub(crate) async fn identity_of(&self, user: &str) -> TaskIdentity {
+        if !matches!(self.whose, Whose::Submitters(_)) {
+            return self.look_up(user);
+        }
+        let (accounts, user) = (self.clone(), user.to_owned());
+        let found = tokio::task::spawn_blocking(move || accounts.look_up(&user)).await;
+        found.unwrap_or_else(|error| TaskIdentity {
+            refusal: Some(format!("looking its account up broke off: {error}")),
+            ..TaskIdentity::default()
+        })
+    }
+
+    fn look_up(&self, user: &str) -> TaskIdentity {
         let found = match &self.whose {
             _ if self.closed.is_some() => Err(self.closed.clone().unwrap_or_default()),
             Whose::Agent => return TaskIdentity::default(),
@@ -235,7 +242,7 @@ mod tests {
     }
 
     fn refusal(accounts: &Accounts, user: &str) -> String {
-        let identity = accounts.identity_of(user);
+        let identity = accounts.look_up(user);
         assert_eq!(identity.account, None);
         identity.refusal.unwrap()
     }
@@ -244,7 +251,7 @@ mod tests {
     fn a_submitter_is_the_account_of_that_name_or_the_one_that_the_host_names() {
         let accounts = submitters(false, &[("ada@example.org", "nobody")]);
         for user in ["nobody", "ada@example.org"] {
-            let identity = accounts.identity_of(user);
+            let identity = accounts.look_up(user);
             assert_eq!(identity.account, Account::find("nobody").unwrap(), "{user}");
             assert_eq!(identity.refusal, None);
             assert!(!identity.any_container_user);
@@ -273,7 +280,7 @@ mod tests {
 
     #[test]
     fn root_is_itself_where_the_host_allows_it() {
-        let identity = submitters(true, &[]).identity_of("root");
+        let identity = submitters(true, &[]).look_up("root");
         assert_eq!((identity.account, identity.refusal), (None, None));
     }
 

@@ -18,6 +18,8 @@ const PASSAGE: u32 = 0o011;
 const OTHERS: u32 = 0o077;
 /// Those of them by which something can be read or changed.
 const OTHERS_READ_OR_WRITE: u32 = 0o066;
+/// All rights.
+const ALL: u32 = u32::MAX;
 /// Folders of the data directory in which tasks have something.
 const SHARED: [&str; 3] = ["scratch", "kept", "tasks"];
 /// The checkpoints, where they lie in the data directory.
@@ -64,25 +66,27 @@ pub(crate) fn open_to_accounts(
         move |source| PlaceError::Disk { place, source }
     };
     close(data.path()).map_err(disk(data.path()))?;
-    let mut passages: Vec<PathBuf> = SHARED.map(|name| data.path().join(name)).to_vec();
-    for folder in &passages {
+    let mut ours: Vec<PathBuf> = SHARED.map(|name| data.path().join(name)).to_vec();
+    for folder in &ours {
         close_left(folder).map_err(disk(folder))?;
     }
-    passages.extend([data.path().to_owned(), run.to_owned()]);
-    if checkpoint_root.is_none() {
-        passages.push(data.path().join(CHECKPOINTS));
+    ours.push(data.path().to_owned());
+    match checkpoint_root {
+        None => ours.push(data.path().join(CHECKPOINTS)),
+        Some(root) if !root.is_dir() => ours.push(root.to_owned()),
+        Some(_) => {}
     }
-    if let Some(memory) = task_place::in_memory(data)
-        .as_deref()
-        .and_then(Path::parent)
-    {
-        passages.push(memory.to_owned());
+    for folder in &ours {
+        open(folder, !OTHERS_READ_OR_WRITE).map_err(disk(folder))?;
     }
-    for folder in &passages {
-        open(folder).map_err(disk(folder))?;
+    // The settings may have chosen a folder that others use as well.
+    let memory = task_place::in_memory(data).and_then(|tasks| Some(tasks.parent()?.to_owned()));
+    let others: Vec<PathBuf> = [run.to_owned()].into_iter().chain(memory).collect();
+    for folder in &others {
+        open(folder, ALL).map_err(disk(folder))?;
     }
     let root = checkpoint_root.map(Path::to_owned);
-    for place in passages.into_iter().chain(root) {
+    for place in ours.into_iter().chain(others).chain(root) {
         let place = place.canonicalize().map_err(disk(&place))?;
         if let Some(closed) = closed_above(&place).map_err(disk(&place))? {
             return Err(PlaceError::Closed { place, closed });
@@ -91,10 +95,10 @@ pub(crate) fn open_to_accounts(
     Ok(())
 }
 
-/// Makes a folder that others may pass, if it is not there.
-fn open(folder: &Path) -> io::Result<()> {
+/// Makes a folder that others may pass, if it is not there, and leaves it only these rights beside that.
+fn open(folder: &Path, left: u32) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    let mode = folder.metadata()?.mode();
+    let mode = folder.metadata()?.mode() & left;
     fs::set_permissions(folder, Permissions::from_mode(mode | PASSAGE))
 }
 

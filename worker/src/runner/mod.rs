@@ -222,7 +222,7 @@ impl Runner {
                 warning_ms,
             };
             let directory = TaskDirectory::below(&config.tasks, id);
-            let identity = identity(&config.accounts, &assignment).await;
+            let identity = config.accounts.identity_of(&assignment.user).await;
             let turn = disk.acquire().await;
             let place = cpus.as_ref().map(|grant| grant.place().clone());
             let supervisors = idle.clone();
@@ -419,19 +419,6 @@ pub(crate) struct Adopted {
     pub(crate) spoiled: Vec<(RunId, SpoilReport)>,
     /// The steps that they are at.
     pub(crate) progress: Vec<(RunId, u64)>,
-}
-
-/// Who a task is here: the user database may be on another machine.
-async fn identity(accounts: &Accounts, assignment: &TaskAssignment) -> TaskIdentity {
-    if !accounts.are_looked_up() {
-        return accounts.identity_of(&assignment.user);
-    }
-    let (accounts, user) = (accounts.clone(), assignment.user.clone());
-    let found = tokio::task::spawn_blocking(move || accounts.identity_of(&user)).await;
-    found.unwrap_or_else(|error| TaskIdentity {
-        refusal: Some(format!("looking its account up broke off: {error}")),
-        ..TaskIdentity::default()
-    })
 }
 
 /// Waits until an earlier release of the same attempt, if there is one, has ended.
