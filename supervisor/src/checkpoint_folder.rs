@@ -47,8 +47,8 @@ impl CheckpointFolder {
         let account = spec.owner().cloned();
         // One that does not begin needs none.
         let is_refused = spec.identity.refusal.is_some();
-        let is_new = is_agents
-            || !is_refused && create_for(account.as_ref(), &path).unwrap_or(false);
+        let is_new =
+            is_agents || !is_refused && create_for(account.as_ref(), &path).unwrap_or(false);
         let foreign = if scans && !is_new {
             acting(account.as_ref(), || markers(&path)).unwrap_or_default()
         } else {

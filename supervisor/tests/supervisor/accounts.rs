@@ -26,15 +26,10 @@ fn nobodys(text: &str, change: impl FnOnce(&mut TaskSpec)) -> Option<Rig> {
     if !rustix::process::geteuid().is_root() {
         return skipped("only root runs tasks as others");
     }
-    let rig = Rig::start_prepared(
-        script(text),
-        LONG_LEASE_MS,
-        FILES_MAX,
-        |spec, directory| {
-            as_nobody(spec, directory);
-            change(spec);
-        },
-    );
+    let rig = Rig::start_prepared(script(text), LONG_LEASE_MS, FILES_MAX, |spec, directory| {
+        as_nobody(spec, directory);
+        change(spec);
+    });
     Some(rig)
 }
 

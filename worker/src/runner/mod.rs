@@ -45,8 +45,7 @@ use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::container::{self, Remains};
 use muster_supervisor::shared_memory::remove_unless_used;
 use muster_supervisor::{
-    AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, TaskDirectory, TaskIdentity,
-    TaskSpec, files,
+    AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, TaskDirectory, TaskSpec, files,
 };
 use scratch::ScratchFolders;
 use server::SupervisorServer;

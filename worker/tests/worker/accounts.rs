@@ -319,6 +319,7 @@ async fn who_has_no_account_that_may_run_tasks_is_refused_by_name() {
     fs::create_dir(&closed).unwrap();
     fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
     let mut task = of(ADA, "true");
+    task.key.job = JobId(9);
     task.working_directory = Some(closed.display().to_string());
     let why = refused(&leader, task).await.start_error.unwrap();
     assert!(why.contains("is not open to the account"), "{why}");
