@@ -47,8 +47,8 @@ async fn a_users_task_runs_as_the_account_that_its_host_has_for_that_user() {
     let job = submit(&ada, spec).await;
     assert_eq!(printed(&ada, job, 1).await, ["nobody"]);
     let number = job.to_string();
-    let words = ["job", "exec", &number, "--", "id", "-un"];
-    assert_eq!(cluster.muster(Some(&token), &words).await.ok(), "nobody");
+    let words = ["job", "exec", &number, "-n", "--", "id", "-un"];
+    assert_eq!(cluster.muster(Some(&token), &words).await.ok(), "nobody\n");
 
     // A user without an account is told so, and pays nothing.
     let (token, eve) = user(&cluster, "muster-test-eve").await;
