@@ -38,12 +38,12 @@ fn a_task_of_an_account_dies_with_its_supervisor() {
     let Some(mut rig) = nobodys("echo $$ > pid; sleep 1000", |_| {}) else {
         return;
     };
-    let pid: i32 = rig.scratch_file("pid").parse().unwrap();
+    let pid = rig.scratch_file("pid");
     let nobody = Account::find("nobody").unwrap().unwrap();
     let process = fs::metadata(format!("/proc/{pid}")).unwrap();
     assert_eq!(process.uid(), nobody.uid);
     rig.supervisor.kill().unwrap();
-    eventually("the task's end", || is_gone(pid));
+    eventually("the task's end", || is_gone(&pid));
 }
 
 #[test]

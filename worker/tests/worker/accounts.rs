@@ -129,7 +129,7 @@ async fn a_task_is_its_submitter_for_good_and_is_killed_all_the_same() {
     leader.want([stopping]);
     let exit = leader.eventually_task("the end", exited).await;
     assert_eq!(exit.signal, Some(9));
-    assert!(is_gone(process.pid));
+    assert!(is_gone(&process.pid.to_string()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
