@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_supervisor_with_an_accounts_rights_goes_where_the_account_may_go_and_comes_back() {
         if !geteuid().is_root() {
-            eprintln!("skipped: only root can borrow others' rights");
+            crate::output::complain("skipped: only root can borrow others' rights");
             return;
         }
         let nobody = Account::find("nobody").unwrap().unwrap();

@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_mount_is_refused_that_the_account_could_not_come_to() {
         if !geteuid().is_root() {
-            eprintln!("skipped: only root can look with others' eyes");
+            crate::output::complain("skipped: only root can look with others' eyes");
             return;
         }
         // A folder of root's alone, as temporary ones are.

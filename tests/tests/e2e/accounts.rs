@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 
 use muster_client::{Client, Token};
-use muster_tests::{SecuredCluster, eventually, printed, shell, submit, with_gpus};
+use muster_tests::{SecuredCluster, eventually, printed, shell, skip, submit, with_gpus};
 use serde_json::{Value, json};
 
 /// GPUs of the host whose tasks run as their submitters: more than the other one has.
@@ -35,7 +35,7 @@ async fn user(cluster: &SecuredCluster, name: &str) -> (Token, Client) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_users_task_runs_as_the_account_that_its_host_has_for_that_user() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root runs tasks as others");
+        skip("only root runs tasks as others");
         return;
     }
     let mut cluster = SecuredCluster::start().await;

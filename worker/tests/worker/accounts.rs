@@ -1,6 +1,7 @@
 //! Tasks that run as others than their agent, which is root here: who they are, and what they cannot do.
 
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +27,10 @@ const DAEMON: &str = "daemon";
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        eprintln!("skipped: only root runs tasks as others");
+        drop(writeln!(
+            std::io::stderr(),
+            "skipped: only root runs tasks as others"
+        ));
     }
     is_root
 }
