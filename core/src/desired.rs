@@ -114,6 +114,9 @@ pub struct TaskAssignment {
     /// What is to be done about the unit's checkpoints.
     #[serde(default)]
     pub care: CheckpointCare,
+    /// Whose job it is, by the name that a user proved or, in an open cluster, said. Empty from leaders that do not tell.
+    #[serde(default)]
+    pub user: String,
 }
 
 /// What is to be done about a unit's checkpoints.
@@ -319,6 +322,7 @@ fn assignments(
                 care: record.map_or_else(CheckpointCare::default, |unit| {
                     care(state, (unit, attempt), position == 0)
                 }),
+                user: job.spec.user.clone(),
             })
         })
         .collect()

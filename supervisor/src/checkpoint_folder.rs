@@ -3,13 +3,19 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use rustix::process::geteuid;
+
+use crate::account::Account;
 use crate::checkpoints::markers;
 use crate::clock::file_clock;
 use crate::spec::TaskSpec;
 
+/// What lets others through a folder without letting them look into it.
+const PASSAGE: u32 = 0o011;
 /// Tries to make a folder whose parent another task may remove at the same time, because it was empty.
 const CREATE_TRIES: usize = 8;
 
@@ -27,6 +33,8 @@ pub(crate) struct CheckpointFolder {
     /// Markers that lay there before the task began: another attempt's.
     foreign: BTreeMap<u64, SystemTime>,
     prepared_at: SystemTime,
+    /// Whose it is; ours if none.
+    account: Option<Account>,
 }
 
 impl CheckpointFolder {
@@ -36,9 +44,13 @@ impl CheckpointFolder {
         let scans = spec.assignment.rank.rank == 0;
         // If it cannot be made, the task that wants it will say so better than we can.
         let is_agents = spec.checkpoint_directory_is_new;
-        let is_new = is_agents || create(&path).unwrap_or(false);
+        let account = spec.owner().cloned();
+        // One that does not begin needs none.
+        let is_refused = spec.identity.refusal.is_some();
+        let is_new =
+            is_agents || !is_refused && create_for(account.as_ref(), &path).unwrap_or(false);
         let foreign = if scans && !is_new {
-            markers(&path).unwrap_or_default()
+            acting(account.as_ref(), || markers(&path)).unwrap_or_default()
         } else {
             BTreeMap::new()
         };
@@ -49,7 +61,13 @@ impl CheckpointFolder {
             is_agents,
             foreign,
             prepared_at: file_clock(),
+            account,
         }
+    }
+
+    /// Looks into it with no more rights over files than the task has, who may have put links there.
+    pub(crate) fn looking<T>(&self, look: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        acting(self.account.as_ref(), look)
     }
 
     /// When it was prepared, by the times of files: what is older is another attempt's.
@@ -78,6 +96,7 @@ impl CheckpointFolder {
             return !self.scans;
         }
         if self.is_agents {
+            // Only where tasks run as their agent.
             let mut names = fs::read_dir(&self.path).into_iter().flatten();
             return names.next().is_none();
         }
@@ -92,6 +111,54 @@ impl CheckpointFolder {
             Err(error) => error.kind() == ErrorKind::NotFound,
         }
     }
+}
+
+fn acting<T>(account: Option<&Account>, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    match account {
+        Some(account) => account.acting(act),
+        None => act(),
+    }
+}
+
+/// Makes a folder, which is an account's then if one is given. True: it was not there before.
+///
+/// It is made by root, who may do so in folders of ours, and given away; on file systems of others, where root is nobody, by the
+/// account itself.
+fn create_for(account: Option<&Account>, path: &Path) -> io::Result<bool> {
+    let Some(account) = account else {
+        return create(path);
+    };
+    let made = create(path).and_then(|is_new| match give(account, path) {
+        Err(error) if is_new => {
+            // It is empty, and in nobody's way but its own: the next line makes it anew.
+            drop(fs::remove_dir(path));
+            Err(error)
+        }
+        given => given.map(|()| is_new),
+    });
+    match made {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            account.acting(|| create(path))
+        }
+        made => made,
+    }
+}
+
+/// Gives a folder away that is ours, and lets its new owner through its job's.
+fn give(account: &Account, path: &Path) -> io::Result<()> {
+    let us = geteuid().as_raw();
+    let found = fs::symlink_metadata(path)?;
+    if found.uid() == account.uid {
+        return Ok(());
+    }
+    // An earlier attempt of the job ran as its agent, or the folder is new.
+    if found.uid() != us || !found.is_dir() {
+        return Err(ErrorKind::PermissionDenied.into());
+    }
+    account.own(path)?;
+    let job = path.parent().unwrap_or(path);
+    let mode = fs::symlink_metadata(job)?.mode();
+    fs::set_permissions(job, fs::Permissions::from_mode(mode | PASSAGE))
 }
 
 /// Makes a folder and its parents. True: it was not there before.
@@ -126,6 +193,7 @@ mod tests {
             is_agents: false,
             foreign: BTreeMap::new(),
             prepared_at: SystemTime::UNIX_EPOCH,
+            account: None,
         }
     }
 

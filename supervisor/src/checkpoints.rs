@@ -311,10 +311,30 @@ impl Ledger {
         let Some(directory) = self.folder.scanned() else {
             return;
         };
-        let Ok(found) = markers(directory) else {
+        let Ok(newest) = self.folder.looking(|| self.newest_in(directory)) else {
             return;
         };
-        let newest = found
+        if let Some((marker, modified, report)) = newest {
+            if let Some(digest) = marker.bad_digest {
+                complain(&format!(
+                    "{MARKER} of step {}: `{digest}` is no digest (algorithm:hex)",
+                    report.step
+                ));
+            }
+            let answer = self.record(report, Finality::Marked(modified));
+            if let Some(error) = answer.error {
+                complain(&error);
+            }
+        }
+    }
+
+    /// The newest checkpoint in the directory that this attempt registered by files and that is not on record; with its marker,
+    /// and when that was written.
+    fn newest_in(
+        &self,
+        directory: &Path,
+    ) -> io::Result<Option<(Marker, SystemTime, CheckpointReport)>> {
+        let newest = markers(directory)?
             .into_iter()
             .filter(|(step, modified)| {
                 self.newest_step().is_none_or(|newest| *step > newest)
@@ -326,24 +346,16 @@ impl Ledger {
                 let marker = self.own_marker(&path)?;
                 Some((step, modified, path, marker))
             });
-        if let Some((step, modified, path, marker)) = newest {
+        Ok(newest.map(|(step, modified, path, marker)| {
             let report = CheckpointReport {
                 step,
                 path: path.to_string_lossy().into_owned(),
                 size_bytes: bytes_in(&path),
-                digest: marker.digest,
+                digest: marker.digest.clone(),
                 save_ms: save_ms(&path, modified, self.folder.prepared_at()),
             };
-            if let Some(digest) = marker.bad_digest {
-                complain(&format!(
-                    "{MARKER} of step {step}: `{digest}` is no digest (algorithm:hex)"
-                ));
-            }
-            let answer = self.record(report, Finality::Marked(modified));
-            if let Some(error) = answer.error {
-                complain(&error);
-            }
-        }
+            (marker, modified, report)
+        }))
     }
 
     /// What the marker of a checkpoint says; none if it names another attempt.

@@ -2,13 +2,17 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use rustix::fs::{FileType, fchown, fstat};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getppid, set_parent_process_death_signal, setrlimit, setsid,
 };
+use rustix::termios::isatty;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use crate::account::Credentials;
 use crate::cgroup::Cgroups;
 use crate::kernel_limits;
 use crate::shared_memory::Entry;
@@ -27,6 +31,8 @@ pub(crate) struct ChildSetup {
     nodes: Vec<libc::c_ulong>,
     /// The way to its attempt's shared memory; it stays in the host's if none.
     shared_memory: Option<Entry>,
+    /// Whose process it becomes; it stays its parent's if none.
+    credentials: Option<Credentials>,
 }
 
 impl ChildSetup {
@@ -53,6 +59,10 @@ impl ChildSetup {
             cpus: place.map(cpus),
             nodes: place.map(|place| mask(&place.nodes)).unwrap_or_default(),
             shared_memory: None,
+            // Who runs a container speaks with its engine, which makes the container's processes the account's.
+            credentials: { spec.identity.account.as_ref() }
+                .filter(|_| !is_container)
+                .map(Credentials::of),
         })
     }
 
@@ -65,6 +75,7 @@ impl ChildSetup {
             cpus: None,
             nodes: Vec::new(),
             shared_memory: None,
+            credentials: None,
         }
     }
 
@@ -76,12 +87,28 @@ impl ChildSetup {
         }
     }
 
+    /// Makes a file that its process is to have as input or output the account's, so that it can be opened again by its name
+    /// (`/dev/stdout`): pipes and terminals. Others stay as they are.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn give(&self, file: impl AsFd) -> io::Result<()> {
+        let Some(credentials) = &self.credentials else {
+            return Ok(());
+        };
+        let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
+        if kind == FileType::Fifo || isatty(&file) {
+            fchown(&file, Some(credentials.uid()), None)?;
+        }
+        Ok(())
+    }
+
     /// Does it, in the child.
     ///
     /// It enters the cgroups by itself before its first instruction: what it starts cannot escape them. The session gives
     /// the task a process group that can be killed whole; the death signal ensures that no task outlives its supervisor,
     /// which alone holds its lease. A signal that whoever started the agent ignores, as `nohup` does, is not ignored by
-    /// the task.
+    /// the task. Last of all it ceases to be root, if it is to: all before may need that.
     ///
     /// # Errors
     /// What the kernel says.
@@ -103,6 +130,11 @@ impl ChildSetup {
         }
         for (resource, limit) in &self.limits {
             setrlimit(*resource, *limit)?;
+        }
+        if let Some(credentials) = &self.credentials {
+            credentials.assume()?;
+            // The kernel forgets it when a process changes its user.
+            set_parent_process_death_signal(Some(Signal::KILL))?;
         }
         // A parent that died before the death signal was set sends none any more.
         if getppid() == Some(self.parent) {

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Serialize;
 
+use crate::account::acting_as_owner_of;
 use crate::checkpoints::ConnectionId;
 use crate::control::{self, TaskRequest};
 use crate::directory::TaskDirectory;
@@ -60,7 +61,10 @@ impl Connections {
         agent: Option<LineStream>,
     ) -> io::Result<Self> {
         let agents = UnixListener::bind(directory.agent_socket())?;
-        let controls = UnixListener::bind(directory.control_socket())?;
+        // It is the task's, as the folder that it is in.
+        let controls = acting_as_owner_of(&directory.control(), || {
+            UnixListener::bind(directory.control_socket())
+        })?;
         agents.set_nonblocking(true)?;
         controls.set_nonblocking(true)?;
         Ok(Self {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use muster_core::beat::{CheckpointReport, SpoilReport};
@@ -11,6 +12,7 @@ use muster_core::time::TimeMs;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::account::Account;
 use crate::files;
 use crate::process::ProcessIdentity;
 use crate::run_id::RunId;
@@ -54,6 +56,8 @@ pub struct LogOwner {
     pub attempt: u32,
 }
 
+/// Who may use a folder that others have folders in: nobody sees what is there.
+const PASSAGE: u32 = 0o711;
 /// Who supervises the task.
 const CLAIM: &str = "claim.json";
 /// How the task ended.
@@ -178,7 +182,17 @@ impl TaskDirectory {
     pub fn create(&self, spec: &TaskSpec) -> io::Result<()> {
         fs::create_dir_all(self.control())?;
         fs::create_dir_all(self.scratch())?;
-        files::replace(&self.0.join("spec.json"), &files::json_bytes(spec)?)
+        files::replace(&self.0.join("spec.json"), &files::json_bytes(spec)?)?;
+        match &spec.identity.account {
+            Some(account) => self.open_to(account),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets an account through to what is the task's own, and gives it that. The rest is ours alone.
+    fn open_to(&self, account: &Account) -> io::Result<()> {
+        account.own(&self.control())?;
+        fs::set_permissions(&self.0, fs::Permissions::from_mode(PASSAGE))
     }
 
     /// What to run; `None` if nobody wrote it.

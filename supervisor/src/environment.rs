@@ -6,13 +6,14 @@ use std::ffi::OsString;
 use muster_core::desired::TaskAssignment;
 use muster_core::state::RestartReason;
 
+use crate::account::Account;
 use crate::directory::TaskDirectory;
 use crate::process::CONTROL_VARIABLE;
 use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
 use crate::stopping::terminate_lead_ms;
 
-/// Variables that a process inherits from its worker; a user's variable of the same name wins. A container has its
+/// Variables that a process inherits from its worker, or has from its account; a user's variable of the same name wins. A container has its
 /// image's.
 const INHERITED: [&str; 7] = [
     "PATH",
@@ -38,6 +39,8 @@ pub(crate) fn of_task(
         .iter()
         .filter(|_| is_process)
         .filter_map(|name| std::env::var_os(name).map(|value| (OsString::from(name), value)));
+    let account = spec.identity.account.as_ref().filter(|_| is_process);
+    let accounts = account.map(of_account).into_iter().flatten();
     let users = spec
         .assignment
         .environment
@@ -53,8 +56,25 @@ pub(crate) fn of_task(
         (OsString::from("MUSTER_HOSTFILE"), path)
     });
     let ours = ours.chain(hostfile);
-    let theirs = inherited.chain(users).chain(secrets.variables());
+    let theirs = inherited
+        .chain(accounts)
+        .chain(users)
+        .chain(secrets.variables());
     theirs.chain(paths).chain(ours).collect()
+}
+
+/// What a login as an account sets.
+fn of_account(account: &Account) -> [(OsString, OsString); 4] {
+    let Account {
+        name, home, shell, ..
+    } = account;
+    [
+        ("HOME", home.into()),
+        ("USER", name.into()),
+        ("LOGNAME", name.into()),
+        ("SHELL", shell.into()),
+    ]
+    .map(|(name, value): (&str, OsString)| (name.into(), value))
 }
 
 fn paths(spec: &TaskSpec, directory: &TaskDirectory) -> [(&'static str, OsString); 4] {

@@ -8,6 +8,7 @@ use muster_core::command::Exit;
 use muster_core::evidence;
 use serde_json::Value;
 
+use crate::account::acting_as_owner_of;
 use crate::limits::ERROR_FILE_BYTES_MAX;
 use crate::tail::LastOutput;
 
@@ -36,7 +37,7 @@ pub(crate) fn of_end(exit: &Exit, output: &LastOutput, error_file: &Path) -> Str
 /// None if there is no such file, or it says nothing that we understand.
 fn read(path: &Path) -> Option<ErrorFile> {
     let mut text = String::new();
-    let file = File::open(path).ok()?;
+    let file = acting_as_owner_of(path.parent()?, || File::open(path)).ok()?;
     file.take(ERROR_FILE_BYTES_MAX)
         .read_to_string(&mut text)
         .ok()?;

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::account::acting_as_owner_of;
+
 /// Replaces a file by one step, visible to every process at once, durable once this returns.
 ///
 /// # Errors
@@ -28,6 +30,28 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = temporary_beside(path);
     fs::write(&temporary, bytes)?;
     fs::rename(&temporary, path)
+}
+
+/// Replaces a file in a folder that may be a task's, with no more rights over files than that task has: what it put there
+/// leads nowhere else.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn replace_for_owner(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = temporary_beside(path);
+    acting_as_owner_of(parent_of(path), || {
+        remove_file(&temporary)?;
+        File::create_new(&temporary)?.write_all(bytes)?;
+        fs::rename(&temporary, path)
+    })
+}
+
+/// Removes a file, or a link but not what it leads to; no error if it is gone.
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Makes the names in a directory durable.

@@ -34,8 +34,8 @@ impl FlagFile {
             .name("flag".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                let written =
-                    files::json_bytes(&flag).and_then(|bytes| files::replace(&path, &bytes));
+                let written = files::json_bytes(&flag)
+                    .and_then(|bytes| files::replace_for_owner(&path, &bytes));
                 if let Err(error) = written {
                     complain(&format!("writing the preempt flag failed: {error}"));
                 }

@@ -16,7 +16,7 @@ pub(crate) fn write(hosts: &[GangHost], directory: &TaskDirectory) -> Result<(),
         return Ok(());
     }
     let path = directory.hostfile();
-    files::replace(&path, text(hosts).as_bytes())
+    files::replace_for_owner(&path, text(hosts).as_bytes())
         .map_err(|error| format!("writing `{}` failed: {error}", path.display()))
 }
 

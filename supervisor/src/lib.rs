@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+mod account;
 mod alarm;
 pub mod arrivals;
 #[expect(unsafe_code, reason = "the standard library has no such system call")]
@@ -64,6 +65,7 @@ mod wake;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+pub use account::{Account, acting_as_owner_of};
 pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
 pub use directory::{ExitRecord, KEPT, LogOwner, TaskDirectory};
 pub use protocol::{
@@ -74,7 +76,7 @@ pub use run_id::{InvalidRunId, RunId};
 pub use shipped::Shipped;
 pub use spec::{
     Confinement, CpuPlace, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders, SharedMemoryPlace,
-    TaskSpec, format_of,
+    TaskIdentity, TaskSpec, format_of,
 };
 
 /// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
 /// Where the C library looks without a `PATH`.
@@ -37,7 +37,8 @@ fn executable(file: PathBuf) -> io::Result<PathBuf> {
     if fs::metadata(&file)?.is_dir() {
         return Err(Errno::ACCESS.into());
     }
-    access(&file, Access::EXEC_OK)?;
+    // By whose rights over files this thread has, which may be the task's account's for the moment.
+    accessat(CWD, &file, Access::EXEC_OK, AtFlags::EACCESS)?;
     Ok(file)
 }
 

@@ -1,5 +1,6 @@
 //! What a task needs before it begins: all of it is there, or found wrong, before anything of the task runs.
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -105,6 +106,9 @@ impl Ready {
         directory: &TaskDirectory,
         kept: Option<KeptCgroups>,
     ) -> Result<Self, String> {
+        if let Some(refusal) = &spec.identity.refusal {
+            return Err(refusal.clone());
+        }
         hostfile::write(&spec.assignment.gang_hosts, directory)?;
         let limits = Limits::of(spec);
         let cgroups = match kept.and_then(|kept| kept.pass_on(&spec.cgroups(), &limits)) {
@@ -191,7 +195,8 @@ fn find_program(
     directory: &TaskDirectory,
     secrets: &Secrets,
 ) -> Result<Program, String> {
-    if spec.assignment.execution.container.is_some() {
+    if let Some(container) = &spec.assignment.execution.container {
+        container::may_run(container, &spec.identity)?;
         let environment = environment::of_task(spec, directory, secrets);
         return Ok(Program {
             command: container::runner(directory, &environment),
@@ -202,7 +207,9 @@ fn find_program(
     let name = command.get_program();
     let path = { command.get_envs() }.find_map(|(name, value)| value.filter(|_| name == "PATH"));
     let place = command.get_current_dir().unwrap_or(Path::new("/"));
-    match program::find(name, path, place) {
+    // What the account may not start is not there for the task.
+    let find = || program::find(name, path, place);
+    match spec.identity.acting(find) {
         Ok(path) => Ok(Program {
             command,
             path: Some(path),
@@ -224,13 +231,21 @@ fn working_directory(spec: &TaskSpec, directory: &TaskDirectory) -> Result<PathB
         Some(path) => path.into(),
         None => directory.scratch(),
     };
-    if path.is_dir() {
-        return Ok(path);
+    // As the task will come to it: its account may not be let in.
+    let is_there = spec
+        .identity
+        .acting(|| Ok(fs::metadata(path.join("."))?.is_dir()));
+    match is_there {
+        Ok(true) => Ok(path),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(format!(
+            "the working directory `{}` is not open to the account that the task runs as: {error}",
+            path.display()
+        )),
+        _ => Err(format!(
+            "the working directory `{}` is not there",
+            path.display()
+        )),
     }
-    Err(format!(
-        "the working directory `{}` is not there",
-        path.display()
-    ))
 }
 
 /// The command of a task that is a process of the host.

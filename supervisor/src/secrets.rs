@@ -6,12 +6,13 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use muster_core::spec::{Secret, SecretForm};
 use rustix::fs::statfs;
 
+use crate::account::Account;
 use crate::files;
 use crate::limits::SECRET_BYTES_MAX;
 use crate::spec::{SecretFolders, TaskSpec};
@@ -48,7 +49,23 @@ impl Secrets {
                 ));
             }
         }
+        if let Err(error) = prepared.give_to(spec.identity.account.as_ref()) {
+            prepared.remove();
+            return Err(format!("giving it its secrets failed: {error}"));
+        }
         Ok(prepared)
+    }
+
+    /// Makes the files an account's, and then their folder: until then, nobody else can change what is in it.
+    fn give_to(&self, account: Option<&Account>) -> io::Result<()> {
+        let folder = self.folder.as_ref().filter(|folder| folder.is_dir());
+        let (Some(account), Some(folder)) = (account, folder) else {
+            return Ok(());
+        };
+        for file in fs::read_dir(folder)? {
+            lchown(file?.path(), Some(account.uid), Some(account.gid))?;
+        }
+        account.own(folder)
     }
 
     /// The environment variables that say them, or where they are.

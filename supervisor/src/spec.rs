@@ -1,26 +1,33 @@
 //! What a supervisor is told by the agent that starts it.
 
+use std::io;
 use std::path::PathBuf;
 
 use muster_core::desired::TaskAssignment;
 use muster_core::spec::Execution;
 use serde::{Deserialize, Serialize};
 
+use crate::account::Account;
 use crate::cgroup::DeviceNumber;
 
 /// Newest version of [`TaskSpec`] and of the messages between agent and supervisor: after an upgrade, a new agent
 /// meets the supervisors of the old one, and perhaps their program.
-pub const SPEC_FORMAT: u32 = 2;
+pub const SPEC_FORMAT: u32 = 3;
+/// The version before tasks could be run as another account than their agent's, or be refused: supervisors of that one must
+/// not take such a task.
+const EXECUTION_FORMAT: u32 = 2;
 /// The version before tasks could be run otherwise than as plain processes.
 const PLAIN_FORMAT: u32 = 1;
 
-/// The oldest version whose supervisors run a task as it says.
+/// The oldest version whose supervisors run a task as it and its host say.
 #[must_use]
-pub fn format_of(assignment: &TaskAssignment) -> u32 {
-    if assignment.execution == Execution::default() {
+pub fn format_of(assignment: &TaskAssignment, identity: &TaskIdentity) -> u32 {
+    if *identity != TaskIdentity::default() {
+        SPEC_FORMAT
+    } else if assignment.execution == Execution::default() {
         PLAIN_FORMAT
     } else {
-        SPEC_FORMAT
+        EXECUTION_FORMAT
     }
 }
 
@@ -59,6 +66,34 @@ pub struct TaskSpec {
     /// What makes its container, if the host has an engine.
     #[serde(default)]
     pub engine: Option<EngineAccess>,
+    /// Who it is to the host.
+    #[serde(default)]
+    pub identity: TaskIdentity,
+}
+
+/// Who a task is to its host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskIdentity {
+    /// The account that it runs as; its agent's if none.
+    pub account: Option<Account>,
+    /// Why it may not run here, in words for the user: nothing of it is started then.
+    pub refusal: Option<String>,
+    /// Whether its container may have another user, who may be the host's root.
+    pub any_container_user: bool,
+}
+
+impl TaskIdentity {
+    /// Does something with the rights over files that the task will have.
+    ///
+    /// # Errors
+    /// That these cannot be had, and what `act` says.
+    pub(crate) fn acting<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        match &self.account {
+            Some(account) => account.acting(act),
+            None => act(),
+        }
+    }
 }
 
 /// A container engine, and what a supervisor must know to use it.
@@ -82,6 +117,14 @@ impl TaskSpec {
     pub fn cgroups(&self) -> Vec<PathBuf> {
         let only = self.cgroup.iter();
         only.chain(&self.confinement.cgroups).cloned().collect()
+    }
+
+    /// The account that its checkpoint folder belongs to; none if that is its agent, or who the job says that its container's
+    /// user is.
+    pub(crate) fn owner(&self) -> Option<&Account> {
+        let container = self.assignment.execution.container.as_ref();
+        let is_elsewhose = container.is_some_and(|it| it.user.is_some() || it.userns.is_some());
+        self.identity.account.as_ref().filter(|_| !is_elsewhose)
     }
 }
 

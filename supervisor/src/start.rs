@@ -74,6 +74,8 @@ pub(crate) fn program(command: &Command, found: &Path, setup: &ChildSetup) -> io
     };
     let (stdout, theirs_out) = io::pipe()?;
     let (stderr, theirs_err) = io::pipe()?;
+    setup.give(&theirs_out)?;
+    setup.give(&theirs_err)?;
     let files = [null.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()];
     let image = Image::of(command, found, files, setup)?;
     let (pid, ended) = sys::start_in_own_memory(&image)?;

@@ -1,5 +1,7 @@
 //! The one place with unsafe code: what must happen around `fork` and `exec`.
 
+pub(crate) mod user_database;
+
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

@@ -30,6 +30,11 @@ pub struct SecuredCluster {
     _watchdog: Watchdog,
 }
 
+/// Whom tasks run as: the cluster's users have no accounts on the machine that runs the tests.
+fn as_this_user() -> Value {
+    json!({"run_as": "agent", "allow_root": true})
+}
+
 impl SecuredCluster {
     /// Starts one and waits until it can be used, and its worker is known.
     ///
@@ -221,6 +226,7 @@ impl SecuredCluster {
             "gpus": {"simulated": {"count": 2, "model": "H100", "memory_mib": 81_920, "timeline": null}},
             "health": {"host_root": "off", "kernel_log": "off"},
             "join_token_file": token_file,
+            "tasks": as_this_user(),
         });
         let config = self.file(&format!("{name}.json"));
         fs::write(&config, settings.to_string()).unwrap();
@@ -263,6 +269,7 @@ impl SecuredCluster {
             "gpus": {"simulated": {"count": 2, "model": "H100", "memory_mib": 81_920, "timeline": null}},
             "health": {"host_root": "off", "kernel_log": "off"},
             "tls": self.tls(Some(SECURED_WORKER)),
+            "tasks": as_this_user(),
         });
         self.start_member("worker", SECURED_WORKER, &settings);
     }

@@ -10,6 +10,7 @@ use muster_tls::{TlsSettings, is_loopback};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::accounts::TasksConfig;
 use crate::container_engine::ContainerEngineConfig;
 use crate::health::HealthConfig;
 use crate::joining;
@@ -18,8 +19,8 @@ use crate::logs::{LogRetention, LogShipping};
 use crate::topology::TopologyConfig;
 use muster_supervisor::LogLimits;
 
-/// Labels that a worker adds by itself: its container engine and its driver.
-const OWN_LABELS: usize = 2;
+/// Labels that a worker adds by itself: its container engine, its driver and whom its tasks run as.
+const OWN_LABELS: usize = 3;
 
 /// Settings of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -59,6 +60,8 @@ pub struct WorkerConfig {
     /// The program that has the hidden subcommand `supervise <task directory>`; if none, `muster-supervise` beside
     /// this program, or this program itself.
     pub supervisor: Option<PathBuf>,
+    /// Whom tasks run as.
+    pub tasks: TasksConfig,
     /// Whether tasks have cgroups, which hold them to what they were given and are the surest way to find all that they
     /// started.
     pub cgroups: CgroupUse,
@@ -115,6 +118,7 @@ impl Default for WorkerConfig {
             labels: BTreeMap::new(),
             topology: TopologyConfig::default(),
             supervisor: None,
+            tasks: TasksConfig::default(),
             cgroups: CgroupUse::Auto,
             cpu_quota: false,
             secrets_dir: None,
@@ -254,6 +258,11 @@ impl WorkerConfig {
         broken.map(|(_, field, rule)| (field, rule))
     }
 
+    /// Whether it speaks with replicas that have certificates, so that users prove who they are before they submit anything.
+    pub(crate) fn has_certificates(&self) -> bool {
+        self.tls.is_on() || joining::joins(self)
+    }
+
     fn validate_security(&self) -> Result<(), BrokenRule> {
         let broken = |key: &str, rule: String| {
             let key = key.to_owned();
@@ -306,6 +315,7 @@ impl WorkerConfig {
             return broken("schedulers", "must be of the form host:port");
         }
         self.validate_security()?;
+        self.tasks.validate()?;
         if self.checkpoint_scan_ms == 0 {
             return broken("checkpoint_scan_ms", "must be at least 1");
         }

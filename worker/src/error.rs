@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::accounts::AccountsError;
 use crate::gpu::{GpuError, TimelineError};
 use crate::identity::DataDirectoryError;
 use crate::joining::JoinError;
@@ -44,6 +45,9 @@ pub enum Error {
         /// Controllers that are not there.
         missing: String,
     },
+    /// Tasks cannot run as whom they are to.
+    #[error(transparent)]
+    Accounts(#[from] AccountsError),
     /// The metrics cannot be served.
     #[error("`metrics_listen` {address}: {reason}")]
     Metrics {

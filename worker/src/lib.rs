@@ -8,6 +8,7 @@
 //! | `exec` | commands that users run beside tasks |
 //! | `runner` | the agent's side of the supervisors: start, adopt, pass on, clean up |
 //! | [`supervisor`] | a crate of its own: one process per task, which holds the lease, the output and the end |
+//! | `accounts` | whom tasks run as |
 //! | `container_engine` | podman or docker, looked for again and again |
 //! | [`gpu`] | NVML and simulated GPUs |
 //! | `health` | findings about GPUs and the host, and the repairs and checks that are ordered |
@@ -17,6 +18,7 @@
 //! | [`logs`] | what tasks print |
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod config;
 mod container_engine;
 mod cpus;
@@ -45,6 +47,7 @@ mod task_place;
 mod testing;
 pub mod topology;
 
+pub use accounts::{AccountsError, RunAs, TasksConfig};
 pub use config::{CgroupUse, GpuConfig, SharedMemoryUse, TaskLogSettings, WorkerConfig};
 pub use container_engine::ContainerEngineConfig;
 pub use error::Error;

@@ -17,6 +17,7 @@ use muster_tls::Dialer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::accounts::{self, Accounts, AccountsError, RunAs, open_to_accounts};
 use crate::config::{CgroupUse, GpuConfig, SharedMemoryUse, WorkerConfig};
 use crate::container_engine::{EngineFinder, FoundEngine};
 use crate::driver::{Driver, Executor, Health};
@@ -73,9 +74,14 @@ pub async fn run_reloading(
     config.validate()?;
     let machine = Machine::inspect().map_err(system("inspecting the machine"))?;
     let data = take_data(&config, &machine)?;
+    let accounts = accounts(&config, &data)?;
     let stop = CancellationToken::new();
     metrics_page::serve(config.metrics_listen, &stop).await?;
-    let ground = Ground::prepare(&config, &data, machine).await?;
+    let mut ground = Ground::prepare(&config, &data, machine).await?;
+    let told = accounts
+        .label()
+        .map(|label| (accounts::LABEL.to_owned(), label));
+    ground.host.labels.extend(told);
     let replicas = KnownReplicas::open(config.schedulers.clone(), data.replicas());
     let mut shutdown = Box::pin(shutdown);
     let outcome = tokio::select! {
@@ -86,7 +92,7 @@ pub async fn run_reloading(
     let outcome = match outcome {
         Ok(Some(dialer)) => {
             let given = (config, settings, (replicas, dialer));
-            match Loops::assemble(given, (&data, ground), &stop).await {
+            match Loops::assemble(given, (&data, ground, accounts), &stop).await {
                 Ok(loops) => loops.run(shutdown).await,
                 Err(error) => Err(error),
             }
@@ -117,7 +123,7 @@ impl Loops {
             watch::Receiver<WorkerConfig>,
             (KnownReplicas, Dialer),
         ),
-        (data, ground): (&DataDirectory, Ground),
+        (data, ground, accounts): (&DataDirectory, Ground, Accounts),
         stop: &CancellationToken,
     ) -> Result<Self, Error> {
         let (host, gpus) = (ground.host, ground.gpus);
@@ -125,7 +131,11 @@ impl Loops {
         let (outbox, incoming) = inbox();
         let engines = watch_engine(&config, data, stop).await;
         let (hand_over, uses) = hand_over(&config, ground.memory, outbox.clone());
-        let limits = runner_config((&config, data), ground.hardware, engines.clone())?;
+        let limits = runner_config(
+            (&config, data),
+            (ground.hardware, accounts),
+            engines.clone(),
+        )?;
         let runner = Runner::new(limits, hand_over, clock, outbox.clone());
         let (journal, records) = Journal::open(&data.journal())?;
         let (agent, actions, late) = recover(&runner, data, records).await?;
@@ -257,6 +267,21 @@ fn take_data(config: &WorkerConfig, machine: &Machine) -> Result<DataDirectory, 
     Ok(data)
 }
 
+/// Whom tasks run as, and the folders as that takes them.
+fn accounts(config: &WorkerConfig, data: &DataDirectory) -> Result<Accounts, Error> {
+    let mut accounts = Accounts::open(&config.tasks, config.has_certificates())?;
+    if accounts.are_others() {
+        let run = run_directory(config, data);
+        let opened = open_to_accounts(data, &run, config.checkpoint_root.as_deref());
+        match (opened, &config.tasks.run_as) {
+            // Nobody asked for it: an upgrade has brought it.
+            (Err(error), RunAs::Auto) => accounts.close(&error),
+            (opened, _) => opened.map_err(AccountsError::from)?,
+        }
+    }
+    Ok(accounts)
+}
+
 /// Hands the output of tasks on until `stop`, if the settings say to whom.
 fn ship(
     shipping: Option<LogShipping>,
@@ -352,7 +377,7 @@ fn engine_finder(config: &WorkerConfig, data: &DataDirectory) -> EngineFinder {
 
 fn runner_config(
     (config, data): (&WorkerConfig, &DataDirectory),
-    hardware: Hardware,
+    (hardware, accounts): (Hardware, Accounts),
     engine: watch::Receiver<Option<FoundEngine>>,
 ) -> Result<RunnerConfig, Error> {
     let supervisor = match &config.supervisor {
@@ -372,6 +397,7 @@ fn runner_config(
         checkpoints_are_local: config.checkpoint_root.is_none(),
         checkpoint_scan_ms: config.checkpoint_scan_ms,
         log_limits: config.task_log_limits(),
+        accounts,
         engine,
         cgroups: cgroups(config.cgroups, data)?,
         shared_memory: shared_memory(config, data, &checkpoints),

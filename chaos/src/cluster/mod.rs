@@ -23,7 +23,7 @@ use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_scheduler::{LogSettings, RaftTimings};
 use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
-use muster_worker::{GpuConfig, HealthConfig, WorkerConfig};
+use muster_worker::{GpuConfig, HealthConfig, RunAs, TasksConfig, WorkerConfig};
 
 use certificates::Certificates;
 pub use folder::ClusterFolder;
@@ -385,11 +385,22 @@ impl LocalCluster {
         let host = self.options.replicas + index;
         let member = self.member("worker", format!("node{:02}", index + 1), host)?;
         let address = host_address(self.network.as_ref(), host);
+        let tls = self.certificates.of_worker(&member.name)?;
+        let tasks = match tls.is_on() {
+            // Its users have no accounts on this machine.
+            true => TasksConfig {
+                run_as: RunAs::Agent,
+                allow_root: true,
+                ..TasksConfig::default()
+            },
+            false => TasksConfig::default(),
+        };
         let config = WorkerConfig {
             name: Some(member.name.clone()),
             address: Some(address.to_string()),
             schedulers: self.addresses(),
-            tls: self.certificates.of_worker(&member.name)?,
+            tls,
+            tasks,
             data_dir: member.data(),
             checkpoint_root: Some(self.shared_folder().join("checkpoints")),
             gpus: self.gpus_of(index),

@@ -305,6 +305,7 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
         suspended: false,
         warning: None,
         care: CheckpointCare::default(),
+        user: "ada".to_owned(),
     };
     for part in parts {
         match part.split_once(':') {

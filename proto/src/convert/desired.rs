@@ -93,6 +93,7 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
                 interval_ms: wire.checkpoint_interval_ms,
                 mean_time_ms: wire.mean_time_ms,
             },
+            user: wire.user,
         })
     }
 }
@@ -139,6 +140,7 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             kept_checkpoints: assignment.care.kept.clone(),
             checkpoint_interval_ms: assignment.care.interval_ms,
             mean_time_ms: assignment.care.mean_time_ms,
+            user: assignment.user.clone(),
         }
     }
 }

@@ -728,6 +728,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         texts(),
         option::of(text()),
         vec(gpu(), 0..4),
+        text(),
     );
     let checkpoint = (any::<u64>(), text()).prop_map(|(step, path)| CheckpointRef { step, path });
     let stop =
@@ -793,6 +794,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         execution: rest.5,
         warning: rest.6,
         care: rest.7,
+        user: program.4,
     })
 }
 

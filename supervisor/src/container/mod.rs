@@ -20,6 +20,7 @@ mod plan;
 mod progress;
 mod record;
 mod removal;
+mod rights;
 mod run;
 mod task;
 
@@ -34,6 +35,7 @@ pub use end::{Remains, end};
 pub use engine::{Engine, EngineError, EngineIdentity, Listed};
 pub(crate) use record::ContainerEnd;
 pub(crate) use removal::Removal;
+pub(crate) use rights::may_run;
 
 use rustix::process::Signal;
 

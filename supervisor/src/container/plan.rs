@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::engine::{RUN_LABEL, WORKER_LABEL};
 use super::record::container_name;
+use super::rights;
 use crate::cgroup::{CpuQuota, CpuTime};
 use crate::directory::TaskDirectory;
 use crate::run_id::RunId;
@@ -143,7 +144,7 @@ impl<'a> Plan<'a> {
             "NetworkMode": "host",
             "RestartPolicy": {"Name": "no"},
             "LogConfig": {"Type": "none"},
-            "SecurityOpt": ["label=disable"],
+            "SecurityOpt": self.security_options(),
             "Mounts": mounts.collect::<Vec<_>>(),
             "PidsLimit": self.pids_max(),
             // Not left to a cgroup around the container's: with systemd's driver there is none of ours. Memory with swap is as
@@ -178,6 +179,7 @@ impl<'a> Plan<'a> {
             put(&mut host, "CpuPeriod", Some(period));
         }
         put(&mut host, "CgroupParent", self.cgroup_parent.clone());
+        put(&mut host, "GroupAdd", self.groups());
         put(&mut host, "UsernsMode", container.userns.clone());
         put(&mut host, "ShmSize", container.shm_mib.map(|mib| mib * MIB));
         let mut body = json!({
@@ -194,8 +196,32 @@ impl<'a> Plan<'a> {
         });
         put(&mut body, "Cmd", given(&self.spec.assignment.command));
         put(&mut body, "Entrypoint", given(&container.entrypoint));
-        put(&mut body, "User", container.user.clone());
+        put(&mut body, "User", self.user());
         body
+    }
+
+    /// Who its processes are; the image's user if none.
+    fn user(&self) -> Option<String> {
+        let account = rights::chosen(self.container, &self.spec.identity);
+        let account = account.map(|account| format!("{}:{}", account.uid, account.gid));
+        account.or_else(|| self.container.user.clone())
+    }
+
+    /// The groups that they have beside that user's.
+    fn groups(&self) -> Option<Vec<String>> {
+        let account = rights::chosen(self.container, &self.spec.identity)?;
+        let further = { account.groups.iter() }.filter(|group| **group != account.gid);
+        Some(further.map(ToString::to_string).collect())
+    }
+
+    /// Where tasks have an account, no program of the image makes anybody more than that.
+    const fn gains_no_rights(&self) -> bool {
+        self.spec.identity.account.is_some()
+    }
+
+    fn security_options(&self) -> Vec<&'static str> {
+        let gains_none = self.gains_no_rights().then_some("no-new-privileges");
+        ["label=disable"].into_iter().chain(gains_none).collect()
     }
 
     /// The body for podman's own API.
@@ -256,7 +282,10 @@ impl<'a> Plan<'a> {
         );
         put(&mut body, "command", given(&self.spec.assignment.command));
         put(&mut body, "entrypoint", given(&container.entrypoint));
-        put(&mut body, "user", container.user.clone());
+        put(&mut body, "user", self.user());
+        put(&mut body, "groups", self.groups());
+        let gains_none = self.gains_no_rights().then_some(true);
+        put(&mut body, "no_new_privileges", gains_none);
         body
     }
 }

@@ -87,6 +87,7 @@ impl Task {
 
     /// Lets the user inside write into the folders of the task contract. By name nobody knows here who that is.
     pub(super) fn give_folders(&self, directory: &TaskDirectory) {
+        // An account has them already.
         let user = self.container.user.as_deref().unwrap_or_default();
         let (user, group) = user.split_once(':').unwrap_or((user, ""));
         let (Ok(user), None) = (user.parse::<u32>(), &self.container.userns) else {

@@ -58,12 +58,16 @@ impl Beside {
         if let Some(terminal) = &request.terminal {
             command.env("TERM", terminal);
         }
+        let cgroups = Cgroups::at(&self.spec.cgroups());
+        let mut setup = ChildSetup::of(&self.spec, &cgroups, getpid())?;
+        for file in [&input, &output, &errors] {
+            { setup.give(file) }
+                .map_err(|error| format!("giving it its input and output failed: {error}"))?;
+        }
         command
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output))
             .stderr(Stdio::from(errors));
-        let cgroups = Cgroups::at(&self.spec.cgroups());
-        let mut setup = ChildSetup::of(&self.spec, &cgroups, getpid())?;
         if let Some(place) = &self.spec.confinement.shared_memory {
             let entry = Entry::beside(place, self.main)
                 .map_err(|error| format!("entering the task's shared memory failed: {error}"))?;
@@ -98,7 +102,9 @@ impl Beside {
         let place = directory.working_directory(&self.spec);
         let path = environment.get(OsStr::new("PATH"));
         // Said in the words of a task's own start.
-        program::find(program.as_ref(), path.map(OsString::as_os_str), &place)
+        let path = path.map(OsString::as_os_str);
+        let find = || program::find(program.as_ref(), path, &place);
+        { self.spec.identity.acting(find) }
             .map_err(|error| format!("starting `{program}` failed: {error}"))?;
         let mut command = Command::new(program);
         command

@@ -53,6 +53,7 @@ pub fn assignment() -> TaskAssignment {
         stop: None,
         warning: None,
         care: CheckpointCare::default(),
+        user: "ada".to_owned(),
     }
 }
 

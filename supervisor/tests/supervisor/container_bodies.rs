@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use muster_core::desired::TaskAssignment;
 use muster_core::ids::GpuUuid;
 use muster_core::spec::{Secret, SecretForm};
-use muster_supervisor::{CpuPlace, TaskSpec};
+use muster_supervisor::{Account, CpuPlace, TaskSpec};
 use serde_json::{Value, json};
 
 use crate::containers::{access, contained, container};
 use crate::fake_engine::{FakeEngine, greet, json as answer, ordinary};
-use crate::support::{LONG_LEASE_MS, Rig};
+use crate::support::{LONG_LEASE_MS, Rig, skipped};
 
 /// The GPU of these tasks.
 const GPU: GpuUuid = GpuUuid(0x1234);
@@ -181,4 +181,53 @@ fn an_engine_is_told_where_and_as_whom_a_container_runs() {
     );
     assert_eq!(body["env"]["KEY_FILE"], format!("{folder}/key"));
     assert!(!body.to_string().contains("s3cret") && !target.exists());
+}
+
+#[test]
+fn a_containers_processes_are_the_account_of_their_task() {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("only root gives folders to others").unwrap_or_default();
+    }
+    let account = Account {
+        name: "ada".to_owned(),
+        uid: 4_001,
+        gid: 4_002,
+        groups: vec![4_002, 4_003],
+        home: "/home/ada".into(),
+        shell: "/bin/sh".into(),
+    };
+    let body = |api: &Api| {
+        let account = account.clone();
+        api.body(contained("true"), |spec| {
+            spec.identity.account = Some(account);
+        })
+    };
+    let docker = body(&DOCKER);
+    let host = &docker["HostConfig"];
+    assert_eq!(docker["User"], "4001:4002");
+    assert_eq!(host["GroupAdd"], json!(["4003"]));
+    assert_eq!(
+        host["SecurityOpt"],
+        json!(["label=disable", "no-new-privileges"])
+    );
+    let podman = body(&PODMAN);
+    assert_eq!(podman["user"], "4001:4002");
+    assert_eq!(podman["groups"], json!(["4003"]));
+    assert_eq!(podman["no_new_privileges"], true);
+}
+
+#[test]
+fn a_container_that_may_become_root_is_refused_to_an_account() {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("only root gives folders to others").unwrap_or_default();
+    }
+    let engine = FakeEngine::start(ordinary);
+    let mut task = contained("true");
+    container(&mut task).user = Some("0".to_owned());
+    let mut rig = Rig::start_spec(task, LONG_LEASE_MS, |spec| {
+        spec.engine = Some(access(&engine.socket()));
+        spec.identity.account = Account::find("nobody").unwrap();
+    });
+    let error = rig.hear_exit().start_error.unwrap();
+    assert!(error.starts_with("CONTAINER_USER_REFUSED"), "{error}");
 }

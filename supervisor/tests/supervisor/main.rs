@@ -5,6 +5,7 @@
     reason = "a failed test should panic"
 )]
 
+mod accounts;
 mod confinement;
 mod container_bodies;
 mod container_memory;

@@ -14,7 +14,7 @@ use muster_supervisor::process::ProcessIdentity;
 pub(crate) use muster_supervisor::testing::{PATIENCE_MS, eventually, is_gone, kill_host, script};
 use muster_supervisor::{
     AgentRequest, Confinement, LogLimits, SPEC_FORMAT, SecretFolders, SupervisorMessage,
-    TaskDirectory, TaskSpec,
+    TaskDirectory, TaskIdentity, TaskSpec,
 };
 
 /// The program under test.
@@ -40,6 +40,7 @@ pub(crate) fn spec_in(home: &Path, assignment: TaskAssignment, lease_ms: u64) ->
         checkpoint_scan_ms: 20,
         cgroup: None,
         engine: None,
+        identity: TaskIdentity::default(),
         confinement: Confinement::default(),
         secrets: SecretFolders::default(),
         checkpoint_directory_is_new: false,

@@ -1,6 +1,7 @@
 //! The whole product as its users meet it: real processes, real disks, real kills.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod accounts;
 mod agents;
 mod arrays;
 mod backup;

@@ -312,7 +312,7 @@ mod tests {
     use crate::inbox::{Incoming, inbox};
     use crate::runner::RunnerConfig;
     use crate::testing;
-    use muster_supervisor::{Confinement, SPEC_FORMAT, SecretFolders};
+    use muster_supervisor::{Confinement, SPEC_FORMAT, SecretFolders, TaskIdentity};
 
     /// The directory of a task whose supervisor is dead.
     fn orphan(config: &RunnerConfig, cgroup: Option<PathBuf>) -> (RunId, TaskDirectory) {
@@ -336,6 +336,7 @@ mod tests {
             checkpoint_directory_is_new: false,
             lease_warning_ms: 0,
             engine: None,
+            identity: TaskIdentity::default(),
         };
         directory.create(&spec).unwrap();
         let dead = ProcessIdentity {

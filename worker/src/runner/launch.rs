@@ -20,8 +20,8 @@ use super::server::SupervisorServer;
 use muster_supervisor::RunId;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{
-    Confinement, Controller, CpuPlace, DeviceNumber, SecretFolders, Stuck, TaskDirectory, TaskSpec,
-    format_of,
+    Confinement, Controller, CpuPlace, DeviceNumber, SecretFolders, Stuck, TaskDirectory,
+    TaskIdentity, TaskSpec, format_of,
 };
 
 /// A supervisor that runs, or is about to.
@@ -49,7 +49,7 @@ pub(super) struct LeaseTerms {
 /// All that a supervisor needs to run a task, bound to these CPUs if it is bound.
 pub(super) fn spec(
     config: &RunnerConfig,
-    assignment: TaskAssignment,
+    (assignment, identity): (TaskAssignment, TaskIdentity),
     lease: LeaseTerms,
     cpus: Option<CpuPlace>,
 ) -> TaskSpec {
@@ -58,7 +58,7 @@ pub(super) fn spec(
     let names_secrets = !assignment.execution.secrets.is_empty();
     let engine = config.engine.borrow().clone();
     TaskSpec {
-        format: format_of(&assignment),
+        format: format_of(&assignment, &identity),
         confinement: confinement(config, &assignment, cpus),
         secrets: SecretFolders {
             source: config.secrets.clone().filter(|_| names_secrets),
@@ -74,6 +74,7 @@ pub(super) fn spec(
         cgroup: None,
         lease_warning_ms: lease.warning_ms,
         engine: engine.map(|engine| engine.access),
+        identity,
     }
 }
 
@@ -171,7 +172,7 @@ pub(super) fn launch(
 
 fn make(directory: &TaskDirectory, scratch: &ScratchFolders, spec: &TaskSpec) -> io::Result<()> {
     std::fs::create_dir_all(directory.path())?;
-    scratch.give(directory)?;
+    scratch.give(directory, spec.identity.account.as_ref())?;
     directory.create(spec)
 }
 

@@ -27,6 +27,7 @@ use muster_core::timings::{Timings, lease_warning_ms};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::accounts::Accounts;
 use crate::container_engine::FoundEngine;
 use crate::cpus::CpuLedger;
 use crate::gpu::HandOver;
@@ -89,6 +90,8 @@ pub(crate) struct RunnerConfig {
     pub(crate) secrets: Option<PathBuf>,
     /// Folder in memory.
     pub(crate) run: PathBuf,
+    /// Whom tasks run as.
+    pub(crate) accounts: Accounts,
     /// What makes containers, while the host has an engine.
     pub(crate) engine: watch::Receiver<Option<FoundEngine>>,
 }
@@ -155,8 +158,9 @@ impl Runner {
         let server = SupervisorServer::new(config.supervisor.clone(), config.tasks.clone());
         // Beside the tasks' directories, which may lie in memory: what tasks write does not belong there.
         let scratch = ScratchFolders::below(config.tasks.with_file_name("scratch"));
-        let checkpoint_folders =
-            CheckpointFolders::below(&config.checkpoints, config.checkpoints_are_local);
+        // Handed on among tasks of one user alone.
+        let are_handed_on = config.checkpoints_are_local && !config.accounts.are_others();
+        let checkpoint_folders = CheckpointFolders::below(&config.checkpoints, are_handed_on);
         Self {
             scratch,
             checkpoint_folders,
@@ -217,11 +221,12 @@ impl Runner {
                 warning_ms,
             };
             let directory = TaskDirectory::below(&config.tasks, id);
+            let identity = config.accounts.identity_of(&assignment.user).await;
             let turn = disk.acquire().await;
             let place = cpus.as_ref().map(|grant| grant.place().clone());
             let supervisors = idle.clone();
             let launched = tokio::task::spawn_blocking(move || {
-                let mut spec = launch::spec(&config, assignment, lease, place);
+                let mut spec = launch::spec(&config, (assignment, identity), lease, place);
                 let folder = spec.checkpoint_directory.clone();
                 // A gang's has other members, who may have written into it.
                 spec.checkpoint_directory_is_new =

@@ -6,6 +6,8 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
+use muster_supervisor::acting_as_owner_of;
+
 /// Begins the name of a folder that is being removed.
 const DOOMED: &str = ".removing-";
 
@@ -26,7 +28,19 @@ pub(crate) enum RemovalError {
 }
 
 /// Removes a checkpoint below its unit's directory; true if there was one. One that is gone already is no error.
+///
+/// It is done with the rights over files of the task that the directory belongs to: whatever that changes meanwhile, nothing
+/// is removed that it could not remove itself.
 pub(crate) fn remove(directory: &Path, path: &Path, kept: &[String]) -> Result<bool, RemovalError> {
+    let mut removed = Ok(false);
+    let acted = acting_as_owner_of(directory, || {
+        removed = remove_as_owner(directory, path, kept);
+        Ok(())
+    });
+    found(acted, "taking its owner's rights").and(removed)
+}
+
+fn remove_as_owner(directory: &Path, path: &Path, kept: &[String]) -> Result<bool, RemovalError> {
     let is_plain = |part: Component<'_>| !matches!(part, Component::ParentDir | Component::CurDir);
     if !path.is_absolute() || !path.components().all(is_plain) {
         return Err(RemovalError::Refused("is no plain absolute path"));

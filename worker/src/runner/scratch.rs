@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_supervisor::{TaskDirectory, files};
+use muster_supervisor::{Account, TaskDirectory, files};
 
 use crate::limits::SCRATCH_FOLDERS_SPARE_MAX;
 
@@ -42,6 +42,13 @@ impl Folder {
         Ok(Self { path, changed })
     }
 
+    /// The same as an account's, whoever had it before.
+    fn given_to(self, account: &Account) -> io::Result<Self> {
+        account.own(&self.path)?;
+        let changed = changed(&self.path.metadata()?);
+        Ok(Self { changed, ..self })
+    }
+
     /// Whether nobody used it: the clock of changes ticks some milliseconds apart, so it must be empty as well.
     fn is_untouched(&self) -> bool {
         let is_same = |metadata: Metadata| changed(&metadata) == self.changed;
@@ -63,12 +70,20 @@ impl ScratchFolders {
         }
     }
 
-    /// Gives a task's directory, which exists, a folder that is empty.
+    /// Gives a task's directory, which exists, a folder that is empty, and the account's that the task runs as.
     ///
     /// # Errors
     /// What the file system says.
-    pub(super) fn give(&self, directory: &TaskDirectory) -> io::Result<()> {
+    pub(super) fn give(
+        &self,
+        directory: &TaskDirectory,
+        account: Option<&Account>,
+    ) -> io::Result<()> {
         let folder = self.take()?;
+        let folder = match account {
+            Some(account) => folder.given_to(account)?,
+            None => folder,
+        };
         let link = directory.scratch();
         match std::os::unix::fs::symlink(&folder.path, &link) {
             // One that was begun before has it.
@@ -188,7 +203,7 @@ mod tests {
     fn task(home: &Path, folders: &ScratchFolders, name: &str) -> (TaskDirectory, PathBuf) {
         let directory = TaskDirectory::new(home.join(name));
         fs::create_dir_all(directory.path()).unwrap();
-        folders.give(&directory).unwrap();
+        folders.give(&directory, None).unwrap();
         let folder = folders.of(&directory).unwrap();
         (directory, folder)
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::accounts::Accounts;
 use crate::gpu::{GpuBackend, GpuUse, HandOver, SimulatedBackend, Timeline};
 use crate::inbox::Outbox;
 use crate::runner::{Hardware, Runner, RunnerConfig};
@@ -32,6 +33,7 @@ pub(crate) fn runner_config(home: &Path) -> RunnerConfig {
         checkpoints_are_local: true,
         checkpoint_scan_ms: 1_000,
         log_limits: LogLimits::default(),
+        accounts: Accounts::agents(),
         engine: tokio::sync::watch::channel(None).1,
         cgroups: None,
         shared_memory: None,

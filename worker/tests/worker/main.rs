@@ -1,6 +1,7 @@
 //! Real processes: agents with their supervisors and tasks.
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
+mod accounts;
 mod agent;
 mod confined;
 mod containers;

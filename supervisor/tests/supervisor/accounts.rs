@@ -1,0 +1,95 @@
+//! Tasks that run as another account than their supervisor, which is root here.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use muster_core::spec::{Secret, SecretForm};
+use muster_supervisor::{Account, TaskDirectory, TaskSpec};
+
+use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script, skipped};
+
+/// Where every host has a file system in memory.
+const MEMORY: &str = "/dev/shm";
+
+/// Prepares what an agent does for the task of an account: a way to its folders, and a scratch folder of its own.
+fn as_nobody(spec: &mut TaskSpec, directory: &TaskDirectory) {
+    let nobody = Account::find("nobody").unwrap().unwrap();
+    let home = spec.log_directory.parent().unwrap();
+    fs::set_permissions(home, Permissions::from_mode(0o711)).unwrap();
+    fs::create_dir_all(directory.scratch()).unwrap();
+    nobody.own(&directory.scratch()).unwrap();
+    spec.identity.account = Some(nobody);
+}
+
+/// A task that runs as `nobody`; none where this shows nothing.
+fn nobodys(text: &str, change: impl FnOnce(&mut TaskSpec)) -> Option<Rig> {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("only root runs tasks as others");
+    }
+    let rig = Rig::start_prepared(script(text), LONG_LEASE_MS, FILES_MAX, |spec, directory| {
+        as_nobody(spec, directory);
+        change(spec);
+    });
+    Some(rig)
+}
+
+#[test]
+fn a_task_of_an_account_dies_with_its_supervisor() {
+    let Some(mut rig) = nobodys("echo $$ > pid; sleep 1000", |_| {}) else {
+        return;
+    };
+    let pid = rig.scratch_file("pid");
+    let nobody = Account::find("nobody").unwrap().unwrap();
+    let process = fs::metadata(format!("/proc/{pid}")).unwrap();
+    assert_eq!(process.uid(), nobody.uid);
+    rig.supervisor.kill().unwrap();
+    eventually("the task's end", || is_gone(&pid));
+}
+
+#[test]
+fn secrets_are_the_accounts_and_nobody_elses() {
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("key"), "s3cret\n").unwrap();
+    let target = format!("{MEMORY}/muster-test-accounts-{}", std::process::id());
+    let text = "cat $KEY_FILE; stat -c '%a %U' $KEY_FILE $(dirname $KEY_FILE)";
+    let rig = nobodys(text, |spec| {
+        spec.assignment.execution.secrets = vec![Secret {
+            name: "key".to_owned(),
+            form: SecretForm::File("KEY_FILE".to_owned()),
+        }];
+        spec.secrets.source = Some(source.path().to_owned());
+        spec.secrets.target = Some(target.clone().into());
+    });
+    let Some(mut rig) = rig else {
+        return;
+    };
+    let exit = rig.hear_exit();
+    let output = String::from_utf8(rig.output()).unwrap();
+    assert_eq!(output, "s3cret\n400 nobody\n700 nobody\n", "{exit:?}");
+    assert!(fs::metadata(target).is_err(), "they go with the task");
+}
+
+#[test]
+fn what_an_account_may_not_start_is_said_before_anything_begins() {
+    let Some(mut rig) = nobodys("true", |spec| {
+        let home = spec.log_directory.parent().unwrap();
+        let program = home.join("tool");
+        fs::write(&program, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
+        spec.assignment.command = vec![program.display().to_string()];
+    }) else {
+        return;
+    };
+    let error = rig.hear_exit().start_error.unwrap();
+    assert!(error.contains("tool` failed: Permission denied"), "{error}");
+}
+
+#[test]
+fn a_refused_task_starts_nothing() {
+    let mut rig = Rig::start_spec(script("echo > ran"), LONG_LEASE_MS, |spec| {
+        spec.identity.refusal = Some("NO_ACCOUNT: nobody knows ada".to_owned());
+    });
+    let error = rig.hear_exit().start_error;
+    assert_eq!(error.as_deref(), Some("NO_ACCOUNT: nobody knows ada"));
+    assert!(!rig.directory.scratch().join("ran").exists());
+}

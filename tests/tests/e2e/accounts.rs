@@ -1,0 +1,64 @@
+//! Tasks that run as their submitters: from a user's token to the process on a host.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+use muster_client::{Client, Token};
+use muster_tests::{SecuredCluster, eventually, printed, shell, skip, submit, with_gpus};
+use serde_json::{Value, json};
+
+/// GPUs of the host whose tasks run as their submitters: more than the other one has.
+const GPUS: u32 = 6;
+
+/// A host, beside the cluster's own, on which users have accounts: `ada` the one of another name.
+async fn add_host(cluster: &mut SecuredCluster) {
+    let token = cluster.file("join-token");
+    let words = ["worker", "token", "create", "--quiet"];
+    fs::write(&token, cluster.muster(None, &words).await.ok()).unwrap();
+    let config = cluster.joining_worker("gpu-7", &token);
+    let mut settings: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
+    // Whom they run as is the default: this worker is root and has a certificate.
+    settings["tasks"] = json!({"users": {"ada": "nobody"}});
+    settings["gpus"]["simulated"]["count"] = json!(GPUS);
+    fs::write(&config, settings.to_string()).unwrap();
+    // Made for this user alone; others must pass.
+    fs::set_permissions(cluster.file(""), Permissions::from_mode(0o711)).unwrap();
+    cluster.start_joining("gpu-7");
+}
+
+async fn user(cluster: &SecuredCluster, name: &str) -> (Token, Client) {
+    let token = cluster.add_user(&[name, "--role", "user"]).await;
+    let client = cluster.client_of(None, Some(token.clone())).await;
+    (token, client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_users_task_runs_as_the_account_that_its_host_has_for_that_user() {
+    if !rustix::process::geteuid().is_root() {
+        skip("only root runs tasks as others");
+        return;
+    }
+    let mut cluster = SecuredCluster::start().await;
+    add_host(&mut cluster).await;
+    let (token, ada) = user(&cluster, "ada").await;
+    // What it says counts for nothing: the name that was proven does.
+    let mut spec = with_gpus(shell("id -un; sleep 1000"), GPUS / 2);
+    spec.user = "root".to_owned();
+    let job = submit(&ada, spec).await;
+    assert_eq!(printed(&ada, job, 1).await, ["nobody"]);
+    let number = job.to_string();
+    let words = ["job", "exec", &number, "-n", "--", "id", "-un"];
+    assert_eq!(cluster.muster(Some(&token), &words).await.ok(), "nobody\n");
+
+    // A user without an account is told so, and pays nothing.
+    let (token, eve) = user(&cluster, "muster-test-eve").await;
+    let job = submit(&eve, with_gpus(shell("true"), GPUS / 2)).await;
+    let number = job.to_string();
+    let words = ["job", "explain", &number];
+    let told = eventually("the refusal is explained", async || {
+        let told = cluster.muster(Some(&token), &words).await.ok();
+        told.contains("NO_ACCOUNT").then_some(told)
+    })
+    .await;
+    assert!(told.contains("`muster-test-eve`"), "{told}");
+}
