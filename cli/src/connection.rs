@@ -67,7 +67,7 @@ impl Options {
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         let defaults = ClientConfig::default();
         let cluster = self.cluster()?;
-        let etcd = self.etcd(cluster.addresses.is_some());
+        let etcd = self.etcd();
         let addresses = match &etcd {
             Some(_) => Vec::new(),
             None => cluster.addresses.unwrap_or(defaults.addresses),
@@ -93,11 +93,16 @@ impl Options {
         Ok(client)
     }
 
-    /// Where replicas are looked for, if nothing says where they are, or the command asks for it.
-    fn etcd(&self, has_addresses: bool) -> Option<EtcdSettings> {
+    /// Where replicas are looked for, if the command asks for it, or variables do and nothing that counts before them says where the
+    /// replicas are: the current context does not.
+    fn etcd(&self) -> Option<EtcdSettings> {
+        let by_words = !self.address.is_empty() || self.context.is_some();
+        let is_told = ["MUSTER_ADDR", "MUSTER_CONTEXT"]
+            .iter()
+            .any(|name| variable(name).is_some());
         let endpoints = if !self.etcd.is_empty() {
             self.etcd.clone()
-        } else if has_addresses {
+        } else if by_words || is_told {
             return None;
         } else {
             split(&variable("MUSTER_ETCD")?)

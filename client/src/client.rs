@@ -55,7 +55,7 @@ impl Client {
     /// [`ClientError::Config`] for unusable addresses; [`ClientError::NotFound`] if etcd was to name some and does not; with
     /// discovery also every error of a call.
     pub async fn connect(config: ClientConfig) -> Result<Self, ClientError> {
-        let config = discovered(config).await?;
+        let (config, etcd) = discovered(config).await?;
         let members = Members::new(&config)?;
         let discover = config.discover;
         let shared = Shared {
@@ -68,9 +68,10 @@ impl Client {
             shared: Arc::new(shared),
         };
         if discover {
-            let task = follow_for(client.config(), Arc::downgrade(&client.shared))?;
-            task.into_iter()
-                .for_each(|task| drop(client.shared.follower.set(task)));
+            if let Some(etcd) = etcd {
+                let task = follow_for(client.config(), &etcd, Arc::downgrade(&client.shared))?;
+                drop(client.shared.follower.set(task));
+            }
             client.discover().await?;
         }
         Ok(client)

@@ -10,7 +10,8 @@ use muster_tls::{TlsSettings, Token};
 pub struct ClientConfig {
     /// Replicas to begin with, as `host:port`; one is enough where `discover` is on, none where `etcd` is.
     pub addresses: Vec<String>,
-    /// An etcd in which replicas are found. They are tried before `addresses`; with `discover` they are followed.
+    /// An etcd in which replicas are found. They are tried before `addresses`; with `discover` they are followed. The settings of a
+    /// client that is connected name the replicas that were found instead.
     pub etcd: Option<EtcdSettings>,
     /// The cluster that is looked for in etcd; the `prefix` of `etcd` counts before it.
     pub cluster_id: String,

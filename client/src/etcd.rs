@@ -10,13 +10,16 @@ use crate::client::Shared;
 use crate::config::ClientConfig;
 use crate::error::ClientError;
 
-/// The settings with the replicas that etcd names before those that are given.
+/// The settings with the replicas that etcd names before those that are given. Where etcd is, is taken out of them: whoever makes
+/// another client of them means the replicas that they name.
 ///
 /// # Errors
 /// Where nobody is known, and etcd names nobody.
-pub(crate) async fn discovered(mut config: ClientConfig) -> Result<ClientConfig, ClientError> {
-    let Some(settings) = config.etcd.clone() else {
-        return Ok(config);
+pub(crate) async fn discovered(
+    mut config: ClientConfig,
+) -> Result<(ClientConfig, Option<EtcdSettings>), ClientError> {
+    let Some(settings) = config.etcd.take() else {
+        return Ok((config, None));
     };
     let found = match ask(&settings, &config.cluster_id).await {
         Ok(found) => found.addresses(),
@@ -46,7 +49,7 @@ pub(crate) async fn discovered(mut config: ClientConfig) -> Result<ClientConfig,
     let new = { given.into_iter() }.filter(|address| !config.addresses.contains(address));
     let new: Vec<String> = new.collect();
     config.addresses.extend(new);
-    Ok(config)
+    Ok((config, Some(settings)))
 }
 
 async fn ask(settings: &EtcdSettings, cluster_id: &str) -> Result<Discovered, EtcdError> {
@@ -57,11 +60,9 @@ async fn ask(settings: &EtcdSettings, cluster_id: &str) -> Result<Discovered, Et
 /// Learns the replicas that etcd names, as long as there is a client.
 pub(crate) fn follow_for(
     config: &ClientConfig,
+    settings: &EtcdSettings,
     client: Weak<Shared>,
-) -> Result<Option<JoinHandle<()>>, ClientError> {
-    let Some(settings) = &config.etcd else {
-        return Ok(None);
-    };
+) -> Result<JoinHandle<()>, ClientError> {
     let etcd = Etcd::open(settings).map_err(|error| ClientError::Config {
         field: "etcd",
         rule: error.to_string(),
@@ -77,5 +78,5 @@ pub(crate) fn follow_for(
         client.members.learn(trusted.map(String::as_str));
     };
     let keys = settings.keys(&config.cluster_id);
-    Ok(Some(tokio::spawn(follow(etcd, keys, tell))))
+    Ok(tokio::spawn(follow(etcd, keys, tell)))
 }

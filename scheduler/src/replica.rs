@@ -183,15 +183,7 @@ impl Replica {
         if let Some(publisher) = publisher {
             tasks.spawn(publisher.run(stop.clone()));
         }
-        let founding = async {
-            if !config.join.is_empty() {
-                join::join(&handle, &config, &Dialer::new(tls), &stop).await
-            } else if config.etcd_publish.bootstrap_expect > 0 {
-                etcd::found(&handle, &config, &stop).await
-            } else {
-                bootstrap::found(&handle, &config, &stop).await
-            }
-        };
+        let founding = belong(&handle, &config, tls, &stop);
         tracing::info!(replica = %config.replica_id, "the replica serves");
         let stopping = CancellationToken::new();
         if let Some(systemd) = systemd {
@@ -221,6 +213,22 @@ impl Replica {
         }
         tracing::info!(replica = %config.replica_id, "the replica has stopped");
         result
+    }
+}
+
+/// Makes this replica a member of a group: founds one, or joins one, as the settings say.
+async fn belong(
+    handle: &Handle<State>,
+    config: &SchedulerConfig,
+    tls: Option<Tls>,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    if !config.join.is_empty() {
+        join::join(handle, config, &Dialer::new(tls), stop).await
+    } else if config.etcd_publish.bootstrap_expect > 0 {
+        etcd::found(handle, config, stop).await
+    } else {
+        bootstrap::found(handle, config, stop).await
     }
 }
 
