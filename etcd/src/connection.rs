@@ -186,7 +186,24 @@ impl Etcd {
         self.settings.endpoints.get(self.at).map_or("", |it| it)
     }
 
+    /// One question. After a refusal it logs in again and asks once more: what it had may have been too old.
     async fn call<Question, Answer>(
+        &mut self,
+        path: &'static str,
+        question: Question,
+    ) -> Result<Answer, EtcdError>
+    where
+        Question: Message + Clone + Send + Sync + 'static,
+        Answer: Message + Default + Send + Sync + 'static,
+    {
+        let had_token = self.token.is_some();
+        match self.call_once(path, question.clone()).await {
+            Err(EtcdError::Denied { .. }) if had_token => self.call_once(path, question).await,
+            outcome => outcome,
+        }
+    }
+
+    async fn call_once<Question, Answer>(
         &mut self,
         path: &'static str,
         question: Question,

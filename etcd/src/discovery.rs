@@ -17,6 +17,8 @@ use crate::records::{self, Leader, Replica};
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Pause after a change: several come together.
 const SETTLE: Duration = Duration::from_millis(50);
+/// Pause after a watch that ended: one that etcd lets nobody have ends at once, again and again.
+const ENDED_PAUSE: Duration = Duration::from_secs(2);
 
 /// What etcd says of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,7 +95,7 @@ pub async fn follow(mut etcd: Etcd, keys: Keys, mut tell: impl FnMut(&Discovered
             Err(error) => Err(error),
         };
         match outcome {
-            Ok(()) => sleep(SETTLE).await,
+            Ok(pause) => sleep(pause).await,
             Err(error) => {
                 complaint.failed(&error);
                 sleep(backoff.next()).await;
@@ -102,8 +104,8 @@ pub async fn follow(mut etcd: Etcd, keys: Keys, mut tell: impl FnMut(&Discovered
     }
 }
 
-/// Waits until something has changed after a revision, or it is time to look again.
-async fn changed(etcd: &mut Etcd, keys: &Keys, after: i64) -> Result<(), EtcdError> {
+/// Waits until something has changed after a revision, or it is time to look again; gives the pause before that.
+async fn changed(etcd: &mut Etcd, keys: &Keys, after: i64) -> Result<Duration, EtcdError> {
     // Leader and replicas: the plan, which changes all the time, lies elsewhere.
     let mut replicas = etcd.watch(&keys.replicas(), after).await?;
     let mut leader = etcd.watch(&keys.leader(), after).await?;
@@ -114,17 +116,20 @@ async fn changed(etcd: &mut Etcd, keys: &Keys, after: i64) -> Result<(), EtcdErr
                 next = leader.next() => next,
             };
             match next {
-                Some(Ok(response)) if response.events.is_empty() && !response.canceled => {}
-                // Also a watch that etcd has ended, because it was compacted: what there is now is read anew.
-                Some(Ok(_)) => return true,
-                Some(Err(_)) | None => return false,
+                Some(Ok(response)) if !response.events.is_empty() => return Some(SETTLE),
+                // It was compacted, or is not allowed: what there is now is read anew.
+                Some(Ok(response)) if response.canceled => return Some(ENDED_PAUSE),
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return None,
             }
         }
     };
-    if !timeout(LOOK_EVERY, told).await.unwrap_or(true) {
+    let told = timeout(LOOK_EVERY, told).await;
+    let Some(pause) = told.unwrap_or(Some(SETTLE)) else {
         etcd.move_on();
-    }
-    Ok(())
+        return Ok(ENDED_PAUSE);
+    };
+    Ok(pause)
 }
 
 #[cfg(test)]

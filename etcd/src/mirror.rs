@@ -30,7 +30,7 @@ impl Change {
     }
 }
 
-/// What must change for `present` to become `wanted`. Keys are removed first: a full etcd takes that.
+/// What must change for `present` to become `wanted`. Keys are removed first: a full etcd takes that, mostly.
 #[must_use]
 pub fn changes(present: &Contents, wanted: &Contents) -> Vec<Change> {
     let stale = present.keys().filter(|key| !wanted.contains_key(*key));
