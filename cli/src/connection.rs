@@ -26,7 +26,14 @@ pub(crate) struct Options {
     /// Endpoints of an etcd in which the replicas publish themselves, comma separated: counts where no address is given
     /// [env: MUSTER_ETCD]. MUSTER_ETCD_PREFIX, MUSTER_ETCD_USER, MUSTER_ETCD_PASSWORD_FILE, MUSTER_ETCD_CACERT, MUSTER_ETCD_CERT and
     /// MUSTER_ETCD_KEY say the rest (docs/etcd.md)
-    #[arg(long, global = true, value_name = "ENDPOINTS", value_delimiter = ',')]
+    // By the name of the roles' option: `muster scheduler` and `muster worker` have that one in its place.
+    #[arg(
+        id = "settings.etcd.endpoints",
+        long = "etcd",
+        global = true,
+        value_name = "ENDPOINTS",
+        value_delimiter = ','
+    )]
     etcd: Vec<String>,
     /// A cluster of ~/.config/muster/contexts.yaml [env: MUSTER_CONTEXT]. Without one, MUSTER_CACERT, MUSTER_CERT, MUSTER_KEY,
     /// MUSTER_TOKEN and MUSTER_TOKEN_FILE say whom to trust and who calls
