@@ -80,7 +80,7 @@ fn allocation(state: &State, job: &Job, (unit, attempt): (UnitIndex, &Attempt)) 
         attempt_epoch: attempt.epoch.get(),
         queue: job.spec.queue.clone(),
         user: job.spec.user.clone(),
-        placed_at_ms: attempt.placed_at.get(),
+        placed_at_ms: attempt.placed_at.0,
         tasks: tasks.collect(),
         tasks_left_out: false,
     }
