@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use muster_client::{Client, ClientConfig, TlsSettings, Token};
+use muster_client::{Client, ClientConfig, EtcdSettings, TlsSettings, Token};
 use muster_proto::v1::Consistency;
 
 use crate::contexts::{self, Cluster, read_token};
@@ -23,6 +23,18 @@ pub(crate) struct Options {
     /// Scheduler replicas as host:port, comma separated; one is enough [env: MUSTER_ADDR]
     #[arg(long, global = true, value_name = "ADDRESSES", value_delimiter = ',')]
     address: Vec<String>,
+    /// Endpoints of an etcd in which the replicas publish themselves, comma separated: counts where no address is given
+    /// [env: MUSTER_ETCD]. MUSTER_ETCD_PREFIX, MUSTER_ETCD_USER, MUSTER_ETCD_PASSWORD_FILE, MUSTER_ETCD_CACERT, MUSTER_ETCD_CERT and
+    /// MUSTER_ETCD_KEY say the rest (docs/etcd.md)
+    // By the name of the roles' option: `muster scheduler` and `muster worker` have that one in its place.
+    #[arg(
+        id = "settings.etcd.endpoints",
+        long = "etcd",
+        global = true,
+        value_name = "ENDPOINTS",
+        value_delimiter = ','
+    )]
+    etcd: Vec<String>,
     /// A cluster of ~/.config/muster/contexts.yaml [env: MUSTER_CONTEXT]. Without one, MUSTER_CACERT, MUSTER_CERT, MUSTER_KEY,
     /// MUSTER_TOKEN and MUSTER_TOKEN_FILE say whom to trust and who calls
     #[arg(long, global = true, value_name = "NAME")]
@@ -62,11 +74,17 @@ impl Options {
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         let defaults = ClientConfig::default();
         let cluster = self.cluster()?;
+        let etcd = self.etcd();
+        let addresses = match &etcd {
+            Some(_) => Vec::new(),
+            None => cluster.addresses.unwrap_or(defaults.addresses),
+        };
         let config = ClientConfig {
             deadline: self.deadline.unwrap_or(DEADLINE),
             unreachable_deadline: Duration::ZERO,
             discover: false,
-            addresses: cluster.addresses.unwrap_or(defaults.addresses),
+            addresses,
+            etcd,
             tls: cluster.tls,
             token: cluster.token,
             traceparent: variable("TRACEPARENT"),
@@ -80,6 +98,32 @@ impl Options {
         let client = self.connect().await?;
         client.discover().await?;
         Ok(client)
+    }
+
+    /// Where replicas are looked for, if the command asks for it, or variables do and nothing that counts before them says where the
+    /// replicas are: the current context does not.
+    fn etcd(&self) -> Option<EtcdSettings> {
+        let by_words = !self.address.is_empty() || self.context.is_some();
+        let is_told = ["MUSTER_ADDR", "MUSTER_CONTEXT"]
+            .iter()
+            .any(|name| variable(name).is_some());
+        let endpoints = if !self.etcd.is_empty() {
+            self.etcd.clone()
+        } else if by_words || is_told {
+            return None;
+        } else {
+            split(&variable("MUSTER_ETCD")?)
+        };
+        let file = |name: &str| variable(name).map(PathBuf::from);
+        Some(EtcdSettings {
+            endpoints,
+            prefix: variable("MUSTER_ETCD_PREFIX"),
+            user: variable("MUSTER_ETCD_USER"),
+            password_file: file("MUSTER_ETCD_PASSWORD_FILE"),
+            ca: file("MUSTER_ETCD_CACERT"),
+            certificate: file("MUSTER_ETCD_CERT"),
+            key: file("MUSTER_ETCD_KEY"),
+        })
     }
 
     /// The cluster and who speaks with it: of the context that is named here, else by variables, else of the current context.
@@ -101,11 +145,6 @@ impl Options {
 /// What variables say of the cluster.
 fn by_variables() -> Result<Cluster, Failure> {
     let addresses = variable("MUSTER_ADDR");
-    let split = |list: String| {
-        list.split(',')
-            .map(|address| address.trim().to_owned())
-            .collect()
-    };
     let file = |name: &str| variable(name).map(PathBuf::from);
     let token = match (variable("MUSTER_TOKEN"), file("MUSTER_TOKEN_FILE")) {
         (Some(text), _) => Some(Token::new(&text)),
@@ -113,7 +152,7 @@ fn by_variables() -> Result<Cluster, Failure> {
         (None, None) => None,
     };
     Ok(Cluster {
-        addresses: addresses.map(split),
+        addresses: addresses.as_deref().map(split),
         tls: TlsSettings {
             ca: file("MUSTER_CACERT"),
             certificate: file("MUSTER_CERT"),
@@ -122,6 +161,11 @@ fn by_variables() -> Result<Cluster, Failure> {
         },
         token,
     })
+}
+
+fn split(list: &str) -> Vec<String> {
+    let words = list.split(',');
+    words.map(|word| word.trim().to_owned()).collect()
 }
 
 /// How fresh a read must be.

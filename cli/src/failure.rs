@@ -128,6 +128,10 @@ fn help(error: &ClientError) -> Option<String> {
             "the cluster may be choosing a leader, or has lost its majority: `muster cluster status \
              --stale` shows what a single replica sees; --deadline gives more time"
         }
+        ClientError::NotFound { .. } => {
+            "replicas publish themselves there once they run with `etcd.endpoints` (--etcd), under /muster/<cluster id>/ or what \
+             MUSTER_ETCD_PREFIX says; --address host:port[,host:port...] goes without etcd"
+        }
         ClientError::Config { .. } => {
             "give --address host:port[,host:port...], MUSTER_ADDR, or a context"
         }

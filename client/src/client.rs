@@ -1,6 +1,6 @@
 //! The client itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use muster_core::ids::RequestId;
@@ -11,11 +11,13 @@ use muster_proto::v1::cluster_service_client::ClusterServiceClient;
 use muster_proto::v1::job_service_client::JobServiceClient;
 use muster_proto::v1::join_service_client::JoinServiceClient;
 use muster_proto::v1::watch_service_client::WatchServiceClient;
+use tokio::task::JoinHandle;
 use tonic::Response;
 
 use crate::config::ClientConfig;
 use crate::credential::Line;
 use crate::error::ClientError;
+use crate::etcd::{discovered, follow_for};
 use crate::members::Members;
 use crate::retry::Jitter;
 
@@ -29,32 +31,47 @@ pub struct Client {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     config: ClientConfig,
-    members: Members,
+    pub(crate) members: Members,
     jitter: Jitter,
+    /// What learns from etcd which replicas there are, if anything does.
+    follower: OnceLock<JoinHandle<()>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.follower.get().iter().for_each(|task| task.abort());
+    }
 }
 
 impl Client {
     /// A client of the cluster that these replicas belong to.
     ///
-    /// With `config.discover` it asks one of them for the others; without, nothing is sent before the
-    /// first call.
+    /// With `config.etcd` it looks there for them first. With `config.discover` it asks one of them for the others; without,
+    /// nothing is sent to them before the first call.
     ///
     /// # Errors
-    /// [`ClientError::Config`] for unusable addresses; with discovery also every error of a call.
+    /// [`ClientError::Config`] for unusable addresses; [`ClientError::NotFound`] if etcd was to name some and does not; with
+    /// discovery also every error of a call.
     pub async fn connect(config: ClientConfig) -> Result<Self, ClientError> {
+        let (config, etcd) = discovered(config).await?;
         let members = Members::new(&config)?;
         let discover = config.discover;
         let shared = Shared {
             config,
             members,
             jitter: Jitter::new(),
+            follower: OnceLock::new(),
         };
         let client = Self {
             shared: Arc::new(shared),
         };
         if discover {
+            if let Some(etcd) = etcd {
+                let task = follow_for(client.config(), &etcd, Arc::downgrade(&client.shared))?;
+                drop(client.shared.follower.set(task));
+            }
             client.discover().await?;
         }
         Ok(client)

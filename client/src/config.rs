@@ -2,13 +2,19 @@
 
 use std::time::Duration;
 
+use muster_etcd::EtcdSettings;
 use muster_tls::{TlsSettings, Token};
 
 /// How a client finds the cluster, and how patient it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Replicas to begin with, as `host:port`; one is enough where `discover` is on.
+    /// Replicas to begin with, as `host:port`; one is enough where `discover` is on, none where `etcd` is.
     pub addresses: Vec<String>,
+    /// An etcd in which replicas are found. They are tried before `addresses`; with `discover` they are followed. The settings of a
+    /// client that is connected name the replicas that were found instead.
+    pub etcd: Option<EtcdSettings>,
+    /// The cluster that is looked for in etcd; the `prefix` of `etcd` counts before it.
+    pub cluster_id: String,
     /// Longest that one call may take, all its tries together.
     pub deadline: Duration,
     /// Longest that one try may take: short, so that a replica that hangs costs little.
@@ -43,6 +49,16 @@ impl ClientConfig {
             ..Self::default()
         }
     }
+
+    /// The cluster whose replicas publish themselves in this etcd, and the defaults for everything else.
+    #[must_use]
+    pub fn of_etcd(etcd: EtcdSettings) -> Self {
+        Self {
+            addresses: Vec::new(),
+            etcd: Some(etcd),
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for ClientConfig {
@@ -50,6 +66,8 @@ impl Default for ClientConfig {
     fn default() -> Self {
         Self {
             addresses: vec!["127.0.0.1:7400".to_owned()],
+            etcd: None,
+            cluster_id: "muster".to_owned(),
             deadline: Duration::from_secs(30),
             per_try_deadline: Duration::from_secs(5),
             connect_deadline: Duration::from_secs(1),

@@ -19,6 +19,12 @@ pub enum ClientError {
         /// What it must be.
         rule: String,
     },
+    /// etcd names no replica, and none was given.
+    #[error("etcd does not tell where the cluster is: {reason}")]
+    NotFound {
+        /// Why, for people.
+        reason: String,
+    },
     /// No replica could be reached at all.
     #[error("cannot {operation}: no scheduler replica is reachable ({})", list(.tried))]
     Unreachable {

@@ -27,9 +27,9 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Renders the page.
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
-/// Whether the role does its work now; why not, if it does not.
+/// Whether the role does its work now, with what is worth a word beside that, or nothing; why not, if it does not.
 pub type Ready =
-    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<String, String>> + Send>> + Send + Sync>;
 
 /// Serves `/metrics`, `/livez` (whether the process answers) and `/readyz` (whether it does its work) until it is stopped.
 pub struct MetricsServer {
@@ -99,7 +99,8 @@ async fn answer(
         (&Method::GET, "/metrics") => (StatusCode::OK, render()),
         (&Method::GET, "/livez") => (StatusCode::OK, "ok\n".to_owned()),
         (&Method::GET, "/readyz") => match ready().await {
-            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+            Ok(notes) if notes.is_empty() => (StatusCode::OK, "ok\n".to_owned()),
+            Ok(notes) => (StatusCode::OK, format!("ok\n{notes}\n")),
             Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
         },
         (_, "/metrics" | "/livez" | "/readyz") => {

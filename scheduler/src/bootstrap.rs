@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use muster_core::ids::ReplicaId;
 use muster_core::state::State;
 use muster_raft_store::{Handle, MembershipError, Peer};
 use tokio::time::sleep;
@@ -20,15 +21,23 @@ pub(crate) async fn found(
     config: &SchedulerConfig,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
-    let is_founder = config.peers.keys().next() == Some(&config.replica_id);
-    if !config.bootstrap || !is_founder {
+    if !config.bootstrap {
         return Ok(());
     }
-    let members: Vec<Peer> = config
-        .peers
-        .iter()
-        .map(|(id, address)| Peer::new(id.get(), address))
-        .collect();
+    let members = config.peers.iter();
+    let members = members.map(|(id, address)| Peer::new(id.get(), address));
+    found_with(handle, (config.replica_id, members.collect()), stop).await
+}
+
+/// As [`found`], with these members, in order of their ids.
+pub(crate) async fn found_with(
+    handle: &Handle<State>,
+    (own, members): (ReplicaId, Vec<Peer>),
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    if members.first().map(|peer| peer.id) != Some(own.get()) {
+        return Ok(());
+    }
     let mut told = String::new();
     while handle.status().voters.is_empty() && !stop.is_cancelled() {
         match handle.initialize(members.clone()).await {

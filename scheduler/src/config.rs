@@ -1,5 +1,6 @@
 //! Settings of a scheduler replica, with their defaults and rules.
 
+mod etcd_publish;
 mod limits;
 mod oidc;
 
@@ -7,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+pub use etcd_publish::EtcdPublishSettings;
 pub use limits::Limits;
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
+use muster_etcd::EtcdSettings;
 use muster_raft_store::SnapshotPolicy;
 use muster_settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
 use muster_tls::TlsSettings;
@@ -59,7 +62,8 @@ pub struct SchedulerConfig {
     /// Replicas (`host:port`) of a running group that this one joins as a learner, with an id that was never used. Empty:
     /// it founds the group, or belongs to it.
     pub join: Vec<String>,
-    /// How the others and the clients reach a replica that joins (`host:port`); by what `peers` says of it if none.
+    /// How the others and the clients reach a replica that joins, or that founds the group through etcd (`host:port`); by what `peers`
+    /// says of it if none.
     pub advertise: Option<String>,
     /// Holds the log and the snapshots.
     pub data_dir: PathBuf,
@@ -82,6 +86,10 @@ pub struct SchedulerConfig {
     pub audit: AuditSettings,
     /// Backups that the leader takes by itself.
     pub backup: BackupSettings,
+    /// An etcd, where the site runs one. Without endpoints nothing of it is used.
+    pub etcd: EtcdSettings,
+    /// What this replica says in etcd, and how a new group is founded through it.
+    pub etcd_publish: EtcdPublishSettings,
     /// What is logged, and how.
     pub logging: LoggingSettings,
     /// Where spans go that tell what became of a job between its submission and its start.
@@ -112,6 +120,8 @@ impl Default for SchedulerConfig {
             limits: Limits::default(),
             audit: AuditSettings::default(),
             backup: BackupSettings::default(),
+            etcd: EtcdSettings::default(),
+            etcd_publish: EtcdPublishSettings::default(),
             logging: LoggingSettings::default(),
             tracing: TracingSettings::default(),
         }
@@ -255,6 +265,9 @@ impl SchedulerConfig {
             "backup.every_ms",
             || format!("must be at least {BACKUP_EVERY_MS_MIN} (BACKUP_EVERY_MS_MIN)"),
         )?;
+        self.etcd.validate()?;
+        self.etcd_publish
+            .validate(self.etcd.is_on(), (self.advertise.is_some(), joins(self)))?;
         self.logging.filter()?;
         self.tracing.validate()?;
         self.limits.validate()
@@ -295,9 +308,10 @@ impl SchedulerConfig {
             "peers",
             || format!("must contain this replica ({})", self.replica_id),
         )?;
-        let joins = !self.join.is_empty();
-        require(joins || self.advertise.is_none(), "advertise", || {
-            "counts only for a replica that joins (`join`); `peers` says how others are reached"
+        let is_told = joins(self) || self.etcd_publish.bootstrap_expect > 0;
+        require(is_told || self.advertise.is_none(), "advertise", || {
+            "counts only for a replica that joins (`join`) or founds the group through etcd (`etcd_publish.bootstrap_expect`); `peers` \
+             says how others are reached"
                 .to_owned()
         })?;
         if let Some(address) = &self.advertise {
@@ -376,6 +390,10 @@ impl SchedulerConfig {
             || format!("must exceed election_ms_min ({election_ms_min})"),
         )
     }
+}
+
+fn joins(config: &SchedulerConfig) -> bool {
+    !config.join.is_empty()
 }
 
 fn require(holds: bool, field: &str, rule: impl FnOnce() -> String) -> Result<(), BrokenRule> {

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use muster_etcd::{EtcdError, FoundingError};
 use muster_raft_store::{MembershipError, OpenError};
 use muster_settings::BrokenRule;
 use muster_tls::TlsError;
@@ -50,6 +51,12 @@ pub enum Error {
     /// The group could not be founded.
     #[error("founding the group failed")]
     Bootstrap(#[source] MembershipError),
+    /// The settings of etcd cannot be used. That etcd does not answer is no reason to stop.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+    /// The cluster is not founded through etcd.
+    #[error("the cluster is not founded through etcd")]
+    Founding(#[from] FoundingError),
     /// The gRPC server failed.
     #[error("serving gRPC failed")]
     Serve(#[source] tonic::transport::Error),

@@ -10,6 +10,7 @@ mod backups;
 mod bootstrap;
 mod config;
 mod error;
+mod etcd;
 mod health;
 mod join;
 pub mod leader;
@@ -28,8 +29,8 @@ use muster_systemd::Systemd;
 use tokio::sync::watch;
 
 pub use config::{
-    AuditSettings, BackupSettings, GRPC_PORT, GroupRole, Limits, LogSettings, METRICS_PORT,
-    OidcSettings, PEERS_MAX, RaftTimings, SchedulerConfig,
+    AuditSettings, BackupSettings, EtcdPublishSettings, GRPC_PORT, GroupRole, Limits, LogSettings,
+    METRICS_PORT, OidcSettings, PEERS_MAX, RaftTimings, SchedulerConfig,
 };
 pub use error::Error;
 pub use listeners::Listeners;

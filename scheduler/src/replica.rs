@@ -11,6 +11,7 @@ use muster_core::ids::ReplicaId;
 use muster_core::plan::Budget;
 use muster_core::state::State;
 use muster_core::timings::BEATS_PER_SECOND_MAX;
+use muster_etcd::Publisher;
 use muster_exporter::{Exporter, MetricsServer, Ready};
 use muster_proto::v1::admin_service_server::AdminServiceServer;
 use muster_proto::v1::cluster_service_server::ClusterServiceServer;
@@ -38,6 +39,7 @@ use tower::util::MapResponseLayer;
 use crate::audit_log::AuditLog;
 use crate::config::SchedulerConfig;
 use crate::error::Error;
+use crate::etcd::EtcdStanding;
 use crate::leader::{
     Clock as _, LEADER_INPUTS_MAX, LeaderInput, LeaderLoop, LeaderSettings, ShadowStore,
     SharedShadows, SystemClock, WorkerDirectory,
@@ -48,7 +50,7 @@ use crate::service::{
     Joining, Leaders, PeerPool, Peers, Provider, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
-use crate::{backups, bootstrap, health, join, metrics, spans, told_systemd};
+use crate::{backups, bootstrap, etcd, health, join, metrics, spans, told_systemd};
 
 /// Longest wait for another replica to take over leadership at a stop.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -159,10 +161,13 @@ impl Replica {
         } = self;
         let (reporter, health_service) = tonic_health::server::health_reporter();
         let routes = routes(&context, health_service)?;
+        let publisher = etcd::publisher(&config, &handle)?;
+        let standing = publisher.as_ref().map(Publisher::standing);
         let closing = CancellationToken::new();
         let mut tasks = JoinSet::new();
         if let Some(listener) = listeners.metrics {
-            tasks.spawn(page(listener, &handle, exporter).run(stop.clone()));
+            let ready = ready(&handle, standing);
+            tasks.spawn(page((listener, ready), &handle, exporter).run(stop.clone()));
         }
         let mut server = tokio::spawn(serve(
             context.clone(),
@@ -175,13 +180,10 @@ impl Replica {
         tasks.spawn(backups::run(context.clone(), stop.clone()));
         tasks.spawn(spans::follow(context.clone(), stop.clone()));
         tasks.spawn(leader_loop(&context, leader_inputs).run(stop.clone()));
-        let founding = async {
-            if config.join.is_empty() {
-                bootstrap::found(&handle, &config, &stop).await
-            } else {
-                join::join(&handle, &config, &Dialer::new(tls), &stop).await
-            }
-        };
+        if let Some(publisher) = publisher {
+            tasks.spawn(publisher.run(stop.clone()));
+        }
+        let founding = belong(&handle, &config, tls, &stop);
         tracing::info!(replica = %config.replica_id, "the replica serves");
         let stopping = CancellationToken::new();
         if let Some(systemd) = systemd {
@@ -211,6 +213,22 @@ impl Replica {
         }
         tracing::info!(replica = %config.replica_id, "the replica has stopped");
         result
+    }
+}
+
+/// Makes this replica a member of a group: founds one, or joins one, as the settings say.
+async fn belong(
+    handle: &Handle<State>,
+    config: &SchedulerConfig,
+    tls: Option<Tls>,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    if !config.join.is_empty() {
+        join::join(handle, config, &Dialer::new(tls), stop).await
+    } else if config.etcd_publish.bootstrap_expect > 0 {
+        etcd::found(handle, config, stop).await
+    } else {
+        bootstrap::found(handle, config, stop).await
     }
 }
 
@@ -267,14 +285,17 @@ fn leader_loop(
 }
 
 /// What is served beside the services: metrics and probes.
-fn page(listener: TcpListener, handle: &Handle<State>, exporter: Exporter) -> MetricsServer {
+fn page(
+    (listener, ready): (TcpListener, Ready),
+    handle: &Handle<State>,
+    exporter: Exporter,
+) -> MetricsServer {
     let sampled = handle.clone();
     let render = Arc::new(move || {
         let state = sampled.fork();
         metrics::sample(&state);
         exporter.render() + &metrics::lists(&state)
     });
-    let ready = ready(handle);
     MetricsServer {
         listener,
         render,
@@ -282,11 +303,16 @@ fn page(listener: TcpListener, handle: &Handle<State>, exporter: Exporter) -> Me
     }
 }
 
-fn ready(handle: &Handle<State>) -> Ready {
+/// How `/readyz` is answered. What etcd does is told there, and makes nobody unready.
+fn ready(handle: &Handle<State>, etcd: EtcdStanding) -> Ready {
     let handle = handle.clone();
     Arc::new(move || {
         let handle = handle.clone();
-        Box::pin(async move { answers_reads(&handle).await })
+        let etcd = etcd.as_ref().map(|standing| standing.borrow().line());
+        Box::pin(async move {
+            answers_reads(&handle).await?;
+            Ok(etcd.unwrap_or_default())
+        })
     })
 }
 

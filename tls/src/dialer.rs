@@ -21,13 +21,27 @@ use crate::peer_role::{PeerRole, role_of};
 #[derive(Clone, Debug, Default)]
 pub struct Dialer {
     tls: Option<Tls>,
+    /// Whether whom the authority vouches for need not be a replica: it is no server of ours.
+    is_foreign: bool,
 }
 
 impl Dialer {
     /// With these certificates; without any the connections are plain.
     #[must_use]
     pub fn new(tls: Option<Tls>) -> Self {
-        Self { tls }
+        Self {
+            tls,
+            is_foreign: false,
+        }
+    }
+
+    /// To servers that are not ours, whose certificates say nothing of roles: their name and the authority count alone.
+    #[must_use]
+    pub fn to_foreign(tls: Option<Tls>) -> Self {
+        Self {
+            tls,
+            is_foreign: true,
+        }
     }
 
     /// Whether what is said can be read by nobody else.
@@ -41,7 +55,7 @@ impl Dialer {
     pub fn connect_lazy(&self, endpoint: &Endpoint) -> Channel {
         match &self.tls {
             None => endpoint.connect_lazy(),
-            Some(tls) => endpoint.connect_with_connector_lazy(Connector(tls.clone())),
+            Some(tls) => endpoint.connect_with_connector_lazy(self.connector(tls)),
         }
     }
 
@@ -52,18 +66,24 @@ impl Dialer {
     pub async fn connect(&self, endpoint: &Endpoint) -> Result<Channel, Error> {
         match &self.tls {
             None => endpoint.connect().await,
-            Some(tls) => {
-                endpoint
-                    .connect_with_connector(Connector(tls.clone()))
-                    .await
-            }
+            Some(tls) => endpoint.connect_with_connector(self.connector(tls)).await,
+        }
+    }
+
+    fn connector(&self, tls: &Tls) -> Connector {
+        Connector {
+            tls: tls.clone(),
+            is_foreign: self.is_foreign,
         }
     }
 }
 
 /// Opens one connection with the certificates that are current then.
 #[derive(Clone, Debug)]
-struct Connector(Tls);
+struct Connector {
+    tls: Tls,
+    is_foreign: bool,
+}
 
 impl Service<Uri> for Connector {
     type Response = TokioIo<TlsStream<TcpStream>>;
@@ -75,7 +95,8 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let connector = TlsConnector::from(self.0.current().client.clone());
+        let connector = TlsConnector::from(self.tls.current().client.clone());
+        let is_foreign = self.is_foreign;
         Box::pin(async move {
             let (host, port) = place(&uri)?;
             let name = ServerName::try_from(host.clone());
@@ -85,7 +106,9 @@ impl Service<Uri> for Connector {
             // Else every second small message waits 40 ms for the acknowledgement of the one before.
             tcp.set_nodelay(true)?;
             let stream = connector.connect(name, tcp).await?;
-            check_replica(&stream)?;
+            if !is_foreign {
+                check_replica(&stream)?;
+            }
             Ok(TokioIo::new(stream))
         })
     }

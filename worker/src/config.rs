@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use muster_core::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
+use muster_etcd::EtcdSettings;
 use muster_settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
 use muster_tls::{TlsSettings, is_loopback};
 use schemars::JsonSchema;
@@ -33,6 +34,10 @@ pub struct WorkerConfig {
     pub address: Option<String>,
     /// Addresses (`host:port`) of scheduler replicas; any one that lives leads to the leader.
     pub schedulers: Vec<String>,
+    /// An etcd in which replicas are found, beside `schedulers`, which may be empty then.
+    pub etcd: EtcdSettings,
+    /// The cluster whose replicas are looked for in etcd; `etcd.prefix` counts before it.
+    pub cluster_id: String,
     /// Certificates of this worker, which speak for its host by name. Without them it speaks with replicas that have none.
     pub tls: TlsSettings,
     /// File with a join token, by which this worker comes by a certificate if it has none in its `data_dir`; there it keeps it, and
@@ -107,6 +112,8 @@ impl Default for WorkerConfig {
             name: None,
             address: None,
             schedulers: vec!["127.0.0.1:7400".to_owned()],
+            etcd: EtcdSettings::default(),
+            cluster_id: "muster".to_owned(),
             tls: TlsSettings::default(),
             join_token_file: None,
             insecure: false,
@@ -308,8 +315,12 @@ impl WorkerConfig {
                 rule: rule.to_owned(),
             })
         };
-        if self.schedulers.is_empty() {
-            return broken("schedulers", "must name at least one replica (host:port)");
+        self.etcd.validate()?;
+        if self.schedulers.is_empty() && !self.etcd.is_on() {
+            return broken(
+                "schedulers",
+                "must name at least one replica (host:port), or `etcd.endpoints` an etcd",
+            );
         }
         if self.schedulers.iter().any(|address| !address.contains(':')) {
             return broken("schedulers", "must be of the form host:port");

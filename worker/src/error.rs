@@ -1,5 +1,6 @@
 //! Why a worker did not start or had to stop.
 
+use muster_etcd::EtcdError;
 use muster_settings::BrokenRule;
 use muster_tls::TlsError;
 use std::io;
@@ -21,6 +22,9 @@ pub enum Error {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The settings of etcd cannot be used. That etcd does not answer is no reason to stop.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
     /// The worker has no certificate, and is given none.
     #[error(transparent)]
     Join(#[from] JoinError),

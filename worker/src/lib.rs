@@ -24,6 +24,7 @@ mod container_engine;
 mod cpus;
 mod driver;
 mod error;
+mod etcd;
 mod exec;
 pub mod gpu;
 mod gpu_occupancy;

@@ -34,9 +34,9 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-fn has_session() -> Result<(), String> {
+fn has_session() -> Result<String, String> {
     let is_open = metrics::session_is_open();
     is_open
-        .then_some(())
+        .then(String::new)
         .ok_or_else(|| "the worker has no session with a leader".to_owned())
 }

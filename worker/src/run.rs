@@ -22,6 +22,7 @@ use crate::config::{CgroupUse, GpuConfig, SharedMemoryUse, WorkerConfig};
 use crate::container_engine::{EngineFinder, FoundEngine};
 use crate::driver::{Driver, Executor, Health};
 use crate::error::Error;
+use crate::etcd;
 use crate::exec::Execs;
 use crate::gpu::{GpuMemory, GpuMonitor, GpuSensors, GpuUse, HandOver};
 use crate::gpu_occupancy::GpuOccupancy;
@@ -83,6 +84,7 @@ pub async fn run_reloading(
         .map(|label| (accounts::LABEL.to_owned(), label));
     ground.host.labels.extend(told);
     let replicas = KnownReplicas::open(config.schedulers.clone(), data.replicas());
+    etcd::learn(&config, replicas.clone(), &stop)?;
     let mut shutdown = Box::pin(shutdown);
     let outcome = tokio::select! {
         // It may be a while until a worker that joins is let in.

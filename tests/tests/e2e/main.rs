@@ -13,6 +13,7 @@ mod containers;
 mod day;
 mod debugging;
 mod dev_cluster;
+mod etcd;
 mod failover;
 mod gangs;
 mod health;

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::finding::Finding;
 
 /// Crates of ours that each crate of ours may name. `ANY` stands for all of them.
-const ALLOWED: [(&str, &[&str]); 24] = [
+const ALLOWED: [(&str, &[&str]); 25] = [
     ("muster-core", &[]),
     ("muster-scenario", &["muster-core"]),
     ("muster-simulate", &["muster-core"]),
@@ -16,6 +16,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
     ("muster-systemd", &[]),
     ("muster-tls", &[]),
     ("muster-tracing", &[]),
+    ("muster-etcd", &["muster-settings", "muster-tls"]),
     ("muster-logging", &["muster-settings"]),
     (
         "muster-raft-store",
@@ -25,6 +26,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
         "muster-client",
         &[
             "muster-core",
+            "muster-etcd",
             "muster-proto",
             "muster-tls",
             "muster-tracing",
@@ -36,6 +38,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
         "muster-worker",
         &[
             "muster-core",
+            "muster-etcd",
             "muster-exporter",
             "muster-logging",
             "muster-proto",
@@ -50,6 +53,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
         "muster-scheduler",
         &[
             "muster-core",
+            "muster-etcd",
             "muster-exporter",
             "muster-logging",
             "muster-proto",

@@ -1,0 +1,95 @@
+//! What is said in the log about an etcd that does not work: at once, and then seldom.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::EtcdError;
+use crate::telemetry;
+
+/// How often a failure that lasts is told again.
+const AGAIN_EVERY: Duration = Duration::from_secs(600);
+
+/// A failure that lasts.
+#[derive(Debug)]
+struct Failing {
+    since: Instant,
+    kind: &'static str,
+    told_at: Instant,
+}
+
+/// Tells that etcd does not work, and that it does again. One for each thing that is done with etcd.
+#[derive(Debug)]
+pub(crate) struct Complaint {
+    /// What fails, for people.
+    what: &'static str,
+    failing: Option<Failing>,
+}
+
+impl Complaint {
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self {
+            what,
+            failing: None,
+        }
+    }
+
+    /// It failed. True if it was told.
+    pub(crate) fn failed(&mut self, error: &EtcdError) -> bool {
+        telemetry::error(error.kind());
+        let now = Instant::now();
+        let is_new = |failing: &Failing| {
+            failing.kind != error.kind() || failing.told_at + AGAIN_EVERY <= now
+        };
+        let tells = self.failing.as_ref().is_none_or(is_new);
+        let since = self.failing.as_ref().map_or(now, |failing| failing.since);
+        if tells {
+            let seconds = (now - since).as_secs();
+            tracing::warn!(
+                %error,
+                what = self.what,
+                failing_seconds = seconds,
+                "etcd does not work: nothing that runs depends on it, and it is asked again and again"
+            );
+            self.failing = Some(Failing {
+                since,
+                kind: error.kind(),
+                told_at: now,
+            });
+        }
+        tells
+    }
+
+    /// It worked.
+    pub(crate) fn worked(&mut self) {
+        if let Some(failing) = self.failing.take() {
+            let seconds = failing.since.elapsed().as_secs();
+            tracing::info!(
+                what = self.what,
+                failing_seconds = seconds,
+                "etcd works again"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_lasts_is_told_seldom() {
+        let mut complaint = Complaint::new("publishing");
+        let full = || EtcdError::Full {
+            endpoint: "a:1".to_owned(),
+        };
+        assert!(complaint.failed(&full()));
+        assert!(!complaint.failed(&full()));
+        assert!(complaint.failed(&EtcdError::LeaseOver), "another failure");
+        assert!(!complaint.failed(&EtcdError::LeaseOver));
+        tokio::time::advance(AGAIN_EVERY).await;
+        assert!(complaint.failed(&EtcdError::LeaseOver));
+        complaint.worked();
+        assert!(complaint.failed(&EtcdError::LeaseOver), "it worked between");
+    }
+}

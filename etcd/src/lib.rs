@@ -1,0 +1,34 @@
+//! etcd, where a site runs one: replicas and their leader are found there, and what runs where can be watched there.
+//!
+//! Nothing depends on it. The replication group has its own log; etcd may be down, cut off or full for as long as it likes, and what
+//! was missed is made good when it is back ([`Publisher`]). docs/etcd.md describes the keys.
+//!
+//! - [`Keys`] and [`records`]: the schema.
+//! - [`Publisher`]: a replica writes itself, and as leader the leader's key and the plan's mirror ([`mirror`]).
+//! - [`discover`], [`follow`]: clients and workers find the replicas.
+//! - [`gather`]: replicas of a cluster that does not exist yet find each other.
+#![forbid(unsafe_code)]
+
+mod backoff;
+mod complaint;
+mod connection;
+mod discovery;
+mod error;
+mod founding;
+mod keys;
+mod lease;
+pub mod mirror;
+mod publisher;
+pub mod records;
+mod settings;
+mod telemetry;
+mod wire;
+
+pub use connection::Etcd;
+pub use discovery::{Discovered, discover, follow};
+pub use error::EtcdError;
+pub use founding::{Founded, FoundingError, FoundingPlan, gather};
+pub use keys::Keys;
+pub use publisher::{Publication, Publisher, Standing};
+pub use settings::EtcdSettings;
+pub use telemetry::describe_metrics;

@@ -1,0 +1,136 @@
+//! How the keys in etcd become those that there should be: what to write and what to remove, in transactions that etcd takes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Values by key.
+pub type Contents = BTreeMap<String, Arc<str>>;
+
+/// Changes in one transaction: etcd refuses more than 128 by default (`--max-txn-ops`).
+pub const BATCH_OPERATIONS_MAX: usize = 100;
+/// Bytes of keys and values in one transaction: etcd refuses requests of more than 1.5 MiB by default (`--max-request-bytes`). A
+/// single value may be as large as `records::VALUE_BYTES_MAX`.
+pub const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A key is to have this value.
+    Put(String, Arc<str>),
+    /// There is to be no such key.
+    Delete(String),
+}
+
+impl Change {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Put(key, value) => key.len() + value.len(),
+            Self::Delete(key) => key.len(),
+        }
+    }
+}
+
+/// What must change for `present` to become `wanted`. Keys are removed first: a full etcd takes that, mostly.
+#[must_use]
+pub fn changes(present: &Contents, wanted: &Contents) -> Vec<Change> {
+    let stale = present.keys().filter(|key| !wanted.contains_key(*key));
+    let stale = stale.map(|key| Change::Delete(key.clone()));
+    let missing = wanted.iter().filter(|(key, value)| {
+        let same = |it: &Arc<str>| Arc::ptr_eq(it, value) || it == *value;
+        !present.get(*key).is_some_and(same)
+    });
+    let missing = missing.map(|(key, value)| Change::Put(key.clone(), Arc::clone(value)));
+    stale.chain(missing).collect()
+}
+
+/// The changes in order, in batches within [`BATCH_OPERATIONS_MAX`] and [`BATCH_BYTES_MAX`]. No batch removes and writes: a full
+/// etcd would refuse the whole.
+#[must_use]
+pub fn batches(changes: Vec<Change>) -> Vec<Vec<Change>> {
+    let mut batches: Vec<Vec<Change>> = Vec::new();
+    let mut bytes = 0;
+    for change in changes {
+        let fits = batches.last().is_some_and(|batch| {
+            let is_put = |change: &Change| matches!(change, Change::Put(..));
+            batch.len() < BATCH_OPERATIONS_MAX
+                && bytes + change.bytes() <= BATCH_BYTES_MAX
+                && batch.first().map(is_put) == Some(is_put(&change))
+        });
+        if !fits {
+            batches.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += change.bytes();
+        if let Some(batch) = batches.last_mut() {
+            batch.push(change);
+        }
+    }
+    batches
+}
+
+/// Notes that a batch was taken.
+pub fn note(present: &mut Contents, batch: Vec<Change>) {
+    for change in batch {
+        match change {
+            Change::Put(key, value) => drop(present.insert(key, value)),
+            Change::Delete(key) => drop(present.remove(&key)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents(pairs: &[(&str, &str)]) -> Contents {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(key, value)| ((*key).to_owned(), Arc::from(*value)))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_stale_goes_first_and_what_is_missing_or_other_is_written() {
+        let mut present = contents(&[("a", "1"), ("b", "2"), ("z", "9")]);
+        let wanted = contents(&[("a", "1"), ("b", "3"), ("c", "4")]);
+        let changes = changes(&present, &wanted);
+        assert_eq!(
+            changes,
+            [
+                Change::Delete("z".to_owned()),
+                Change::Put("b".to_owned(), "3".into()),
+                Change::Put("c".to_owned(), "4".into()),
+            ]
+        );
+        let batches = batches(changes);
+        assert_eq!(batches.len(), 2, "removing and writing are apart");
+        for batch in batches {
+            note(&mut present, batch);
+        }
+        assert_eq!(present, wanted);
+        assert!(super::changes(&present, &wanted).is_empty());
+    }
+
+    #[test]
+    fn batches_are_such_as_etcd_takes() {
+        let large: Arc<str> = "x".repeat(BATCH_BYTES_MAX / 3).into();
+        let small: Arc<str> = "y".into();
+        let puts = (0..1_000).map(|index| {
+            let value = if index < 10 { &large } else { &small };
+            Change::Put(format!("key{index}"), Arc::clone(value))
+        });
+        let whole = Change::Put("whole".to_owned(), "z".repeat(BATCH_BYTES_MAX + 5).into());
+        let all: Vec<Change> = puts.chain([whole]).collect();
+        let batches = batches(all.clone());
+        for batch in &batches {
+            assert!(batch.len() <= BATCH_OPERATIONS_MAX);
+            let bytes: usize = batch.iter().map(Change::bytes).sum();
+            assert!(bytes <= BATCH_BYTES_MAX || batch.len() == 1, "{bytes}");
+        }
+        assert_eq!(
+            batches.concat(),
+            all,
+            "nothing is lost, and the order stays"
+        );
+    }
+}

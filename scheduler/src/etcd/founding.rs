@@ -1,0 +1,63 @@
+//! Founding a cluster whose replicas know nothing of each other but where etcd is.
+
+use std::time::Duration;
+
+use muster_core::state::State;
+use muster_etcd::{Etcd, FoundingPlan, gather};
+use muster_raft_store::{Handle, Peer};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::bootstrap;
+use crate::config::SchedulerConfig;
+use crate::error::Error;
+
+/// Longest wait for a leader's word where the cluster has begun: a member that looks late hears from it within that.
+const HEARD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Founds the group with those whom etcd names, if this replica belongs to none and is the first of them. A replica that has a
+/// group asks nothing.
+pub(crate) async fn found(
+    handle: &Handle<State>,
+    config: &SchedulerConfig,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let publish = &config.etcd_publish;
+    if !config.bootstrap || !handle.status().voters.is_empty() {
+        return Ok(());
+    }
+    let mut etcd = Etcd::open(&config.etcd)?;
+    let keys = config.etcd.keys(&config.cluster_id);
+    let plan = FoundingPlan {
+        id: config.replica_id.get(),
+        address: config.advertised_address().to_owned(),
+        expect: publish.bootstrap_expect,
+        patience: Duration::from_secs(publish.bootstrap_wait_seconds),
+    };
+    let mut leadership = handle.leadership();
+    let founded = tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        // Another was quicker, and this replica belongs to its group.
+        _ = leadership.wait_for(|now| now.leader.is_some()) => return Ok(()),
+        founded = gather(&mut etcd, &keys, &plan) => founded?,
+    };
+    if founded.has_begun {
+        let heard = timeout(
+            HEARD_TIMEOUT,
+            leadership.wait_for(|now| now.leader.is_some()),
+        )
+        .await;
+        if heard.is_err() {
+            tracing::error!(
+                "etcd says that this cluster has had a leader, yet this replica has no data and hears of none: its data were lost, or \
+                 lie elsewhere; nothing is founded. A lost replica is replaced by one with a new id (`muster cluster replace`)"
+            );
+        }
+        return Ok(());
+    }
+    let members = founded.members.iter();
+    let members: Vec<Peer> = members
+        .map(|(id, address)| Peer::new(*id, address))
+        .collect();
+    bootstrap::found_with(handle, (config.replica_id, members), stop).await
+}
