@@ -202,7 +202,7 @@ async fn a_task_of_an_account_saves_by_its_socket_and_by_files_and_is_told_to_st
     let host = Host::start_with(&[&leader], submitters);
     let program = host.home.path().join("fixture");
     let text = format!(
-        "mkdir $MUSTER_CKPT_DIR/step_1 && {} commit 1 || exit 9
+        "trap '' TERM; mkdir $MUSTER_CKPT_DIR/step_1 && {} commit 1 || exit 9
         mkdir $MUSTER_CKPT_DIR/step_2; echo > $MUSTER_CKPT_DIR/step_2/_COMMITTED
         until [ -r $MUSTER_CTL_DIR/preempt ]; do sleep 0.02; done; cat $MUSTER_CTL_DIR/preempt; exit 0",
         program.display()
@@ -350,13 +350,16 @@ fn an_agent_does_not_start_with_an_account_that_is_not_there_or_as_root_by_accid
     }
     let named = |run_as: &str| {
         let run_as = RunAs::from(run_as.to_owned());
-        ends_with(move |config, _| config.tasks.run_as = run_as)
+        ends_with(move |config, home| {
+            fs::set_permissions(home, Permissions::from_mode(0o700)).unwrap();
+            config.tasks.run_as = run_as;
+        })
     };
     for (run_as, told) in [
         ("no-such-account", "no account `no-such-account`"),
         ("root", "tasks.allow_root"),
         ("agent", "tasks.allow_root"),
-        // Its home is a temporary folder, which others may not pass.
+        // Others may not pass the home of this host.
         (NOBODY, "chmod o+x"),
     ] {
         let error = named(run_as);

@@ -629,8 +629,8 @@ fn errors_are_judged_by_code_registers_and_text() {
 
 #[test]
 fn what_is_in_doubt_is_told_either_way_and_once() {
-    let rules = RuleSet::shipped().unwrap();
-    let rule = rules.rule("fs_readonly").unwrap();
+    let rules = RuleSet::shipped().expect("they are good");
+    let rule = rules.rule("fs_readonly").expect("a rule");
     let host = Component::Host(HostId(1));
     let told = |values: &[i64]| {
         let mut readings = Readings::default();
@@ -651,7 +651,7 @@ fn what_is_in_doubt_is_told_either_way_and_once() {
     assert_eq!(told(&[0, 0, 1]), [well, None, ill]);
     assert_eq!(told(&[1, 1, 0]), [ill, None, well]);
     // What only happens is over once it was quiet for long enough.
-    let panics = rules.rule("kernel_panic").unwrap();
+    let panics = rules.rule("kernel_panic").expect("a rule");
     let mut readings = Readings::default();
     readings.doubt(second(0), panics, &host);
     assert!(readings.quiet(second(3_600)).is_empty());
