@@ -136,7 +136,7 @@ fn what_is_wrong_is_told_at_its_place_with_the_way_out() {
         (
             "worker",
             "schedulers = []",
-            "s.toml:1:1: schedulers: must name at least one replica (host:port); the default is [\"127.0.0.1:7400\"]",
+            "s.toml:1:1: schedulers: must name at least one replica (host:port), or `etcd.endpoints` an etcd; the default is [\"127.0.0.1:7400\"]",
         ),
         (
             "worker",

@@ -67,6 +67,8 @@ pub(super) fn chosen<'a>(container: &Container, identity: &'a TaskIdentity) -> O
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use muster_core::spec::Mount;
     use rustix::process::geteuid;
 
@@ -124,8 +126,9 @@ mod tests {
             crate::output::complain("skipped: only root can look with others' eyes");
             return;
         }
-        // A folder of root's alone, as temporary ones are.
+        // A folder of root's alone.
         let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let inside = home.path().join("inside");
         fs::create_dir(&inside).unwrap();
         let container = Container {
