@@ -43,16 +43,14 @@ fn has_etcd() -> bool {
     has
 }
 
-fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> impl Future<Output = T> {
-    async move {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(value) = check() {
-                return value;
-            }
-            assert!(Instant::now() < deadline, "not in time: {what}");
-            sleep(Duration::from_millis(50)).await;
+async fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = check() {
+            return value;
         }
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        sleep(Duration::from_millis(50)).await;
     }
 }
 

@@ -304,7 +304,7 @@ impl Observer<State> for Onlooker {
             is_first
         });
         let has_begun = self.has_begun.swap(true, Ordering::Relaxed);
-        if is_first || !has_begun || entry.index % AUDITED_ONE_IN == 0 {
+        if is_first || !has_begun || entry.index.is_multiple_of(AUDITED_ONE_IN) {
             self.judges.audit(self.replica, entry.state);
         } else {
             self.judges.compare(self.replica, entry.state);

@@ -95,8 +95,10 @@ mod tests {
             Some("advertise".to_owned())
         );
         for (has_etcd, joins, count) in [(false, false, 3), (true, true, 3), (true, false, 10)] {
-            let mut settings = EtcdPublishSettings::default();
-            settings.bootstrap_expect = count;
+            let settings = EtcdPublishSettings {
+                bootstrap_expect: count,
+                ..EtcdPublishSettings::default()
+            };
             let found = settings.validate(has_etcd, (true, joins)).err();
             assert_eq!(found.map(|it| it.key), expect);
         }

@@ -134,8 +134,8 @@ fn told(records: &[&str]) -> Seen {
         ("critical", count(Record::Critical)),
     ];
     let sample = Sample::new(RULE, THIS_HOST, &metrics);
-    let worst = of(Record::Critical).last();
-    match worst.or_else(|| of(Record::Warning).last()) {
+    let worst = of(Record::Critical).next_back();
+    match worst.or_else(|| of(Record::Warning).next_back()) {
         Some(line) => Seen::Said(sample, (*line).to_owned()),
         None => Seen::Samples(vec![sample]),
     }

@@ -73,7 +73,6 @@ fn status(pid: i32, field: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(field));
     line.unwrap()
-        .trim()
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ")
