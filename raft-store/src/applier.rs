@@ -207,18 +207,10 @@ impl<M: StateMachine, R: Runtime> RaftStateMachine<Types<M, R>> for Applier<M, R
     async fn get_current_snapshot(
         &mut self,
     ) -> Result<Option<Snapshot<LeaderId, u64, Node, SnapshotFile>>, io::Error> {
-        let Some(file) = self.parts.snapshots.newest()? else {
-            return Ok(None);
-        };
-        let meta = self
-            .parts
-            .snapshots
-            .read_meta(&file)
-            .map_err(|error| unreadable(&file, &error))?;
-        Ok(Some(Snapshot {
-            meta,
-            snapshot: file,
-        }))
+        let snapshots = Arc::clone(&self.parts.snapshots);
+        let applied = self.parts.shared.read().clone();
+        let newest = R::spawn_blocking(move || snapshots.newest_whole(&applied)).await??;
+        Ok(newest.map(|(meta, snapshot)| Snapshot { meta, snapshot }))
     }
 }
 

@@ -19,13 +19,14 @@ pub fn describe_metrics() {
     for reason in ["not_leader", "overloaded"] {
         counter!("muster_raft_proposals_refused_total", "reason" => reason).increment(0);
     }
+    counter!("muster_raft_snapshots_decayed_total").increment(0);
     drop(histogram!("muster_raft_snapshot_seconds"));
     for (property, name, help) in DATABASE {
         describe_gauge!(name, format!("{help} (RocksDB's {property})."));
     }
 }
 
-const COUNTERS: [(&str, &str); 3] = [
+const COUNTERS: [(&str, &str); 4] = [
     (
         "muster_raft_proposed_commands_total",
         "Commands proposed by this replica.",
@@ -37,6 +38,10 @@ const COUNTERS: [(&str, &str); 3] = [
     (
         "muster_raft_applied_commands_total",
         "Commands applied to the state.",
+    ),
+    (
+        "muster_raft_snapshots_decayed_total",
+        "Snapshots that had decayed on this replica's disk when they were to be sent, and were written anew.",
     ),
 ];
 
@@ -163,6 +168,10 @@ pub(crate) fn log_synced(elapsed: Duration) {
 pub(crate) fn applied(commands: usize, elapsed: Duration) {
     counter!("muster_raft_applied_commands_total").increment(commands as u64);
     histogram!("muster_raft_apply_seconds").record(elapsed.as_secs_f64());
+}
+
+pub(crate) fn snapshot_decayed() {
+    counter!("muster_raft_snapshots_decayed_total").increment(1);
 }
 
 pub(crate) fn snapshot_written(elapsed: Duration) {

@@ -6,6 +6,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::BrokenRule;
 
+/// What is logged if nobody says. Of a replica that is down, openraft warns at every beat; metrics and alerts tell that better.
+const DEFAULT_FILTER: &str = "info,openraft=error";
+
 /// What is logged, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -22,7 +25,7 @@ pub struct LoggingSettings {
 impl Default for LoggingSettings {
     fn default() -> Self {
         Self {
-            filter: "info".to_owned(),
+            filter: DEFAULT_FILTER.to_owned(),
             format: LogFormat::Text,
         }
     }

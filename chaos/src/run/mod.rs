@@ -171,6 +171,11 @@ fn start_cluster(options: &RunOptions, tools: &Path) -> Result<LocalCluster, Run
         (true, Some(previous)) => previous,
         (false, _) => &options.binary,
     };
+    let gpus = WORKERS as u32 * GPUS_PER_HOST;
+    if faults.contains(&Fault::GpuFaulted) && options.repetitions > gpus {
+        let few = format!("each of the {gpus} GPUs is broken once: at most so many repetitions");
+        return Err(RunError::Harness(few));
+    }
     let log = match options.profile {
         Profile::SnapshotStorm => SHORT_LOG,
         _ => WHOLE_LOG,

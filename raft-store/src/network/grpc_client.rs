@@ -116,12 +116,7 @@ impl Transport for GrpcTransport {
         timeout: Duration,
     ) -> BoxStream<'static, Result<PeerResponse, TransportError>> {
         let client = self.client(&to, Lane::Append);
-        let sent = Arc::new(AtomicU64::new(0));
-        let counted = Counted {
-            requests,
-            sent: Arc::clone(&sent),
-        };
-        open_stream(client, counted, sent, timeout)
+        open_stream(client, requests, timeout)
             .flatten_stream()
             .boxed()
     }
@@ -146,17 +141,26 @@ impl Stream for Counted {
     }
 }
 
+/// Dials only once there is something to send: openraft waits between two attempts where it is asked for a stream's first
+/// request, which a connection that is not made never does. A peer that is down would be dialled thousands of times a second.
 async fn open_stream(
     client: Result<RaftServiceClient<Channel>, TransportError>,
-    requests: Counted,
-    sent: Arc<AtomicU64>,
+    mut requests: BoxStream<'static, PeerRequest>,
     timeout: Duration,
 ) -> BoxStream<'static, Result<PeerResponse, TransportError>> {
     let mut client = match client {
         Ok(client) => client,
         Err(error) => return failed(error),
     };
-    match tokio::time::timeout(timeout, client.append(requests)).await {
+    let Some(first) = requests.next().await else {
+        return futures::stream::empty().boxed();
+    };
+    let sent = Arc::new(AtomicU64::new(0));
+    let counted = Counted {
+        requests: futures::stream::iter([first]).chain(requests).boxed(),
+        sent: Arc::clone(&sent),
+    };
+    match tokio::time::timeout(timeout, client.append(counted)).await {
         Ok(Ok(response)) => Answers::new(response.into_inner(), sent, timeout).into_stream(),
         Ok(Err(status)) => failed(to_error(&status)),
         Err(_) => failed(timed_out(timeout)),
@@ -229,5 +233,30 @@ fn to_error(status: &Status) -> TransportError {
     match status.code() {
         Code::Unavailable | Code::Unimplemented => TransportError::Unreachable(detail),
         _ => TransportError::Broken(detail),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing listens on this port, and nobody may without being root.
+    const NOBODY: &str = "127.0.0.1:1";
+
+    #[tokio::test]
+    async fn a_peer_that_is_down_is_dialled_once_a_request_is_there() {
+        let transport = GrpcTransport::new(Dialer::new(None));
+        let answer_to = |requests| {
+            let peer = Peer::new(2, NOBODY.to_owned());
+            transport.stream(peer, requests, Duration::from_secs(5))
+        };
+        let mut idle = answer_to(futures::stream::pending().boxed());
+        let waited = tokio::time::timeout(Duration::from_millis(300), idle.next());
+        assert!(waited.await.is_err(), "it was dialled for nothing");
+
+        let request = futures::stream::iter([PeerRequest::default()]).boxed();
+        let answer = answer_to(request).next().await;
+        let refused = matches!(answer, Some(Err(TransportError::Unreachable(_))));
+        assert!(refused, "{answer:?}");
     }
 }

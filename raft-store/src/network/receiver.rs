@@ -82,6 +82,12 @@ impl SnapshotReceiver {
             return Ok(None);
         }
         transfer.writer.finish()?;
+        // Once openraft installs it, whatever is wrong with it ends this replica. The sender looks for another one.
+        let covered = self.snapshots.check(&transfer.file)?;
+        if covered.last_log_id != transfer.last {
+            let detail = "the snapshot covers another position than was announced";
+            return Err(DecodeError::malformed(detail).into());
+        }
         self.installing = true;
         Ok(Some(Received {
             vote,
@@ -136,8 +142,17 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::counter::{Add, Counter};
     use crate::disk::SnapshotDirectory;
+    use crate::memory::MemorySnapshots;
+    use crate::shared::Applied;
+    use crate::state_machine::StateMachine as _;
     use crate::types::{LeaderId, StoredMembership};
+
+    const LEADER: LeaderId = LeaderId {
+        term: 2,
+        node_id: 1,
+    };
 
     fn receiver(folder: &Path) -> (Arc<SnapshotStore>, SnapshotReceiver) {
         let disk = Arc::new(SnapshotDirectory::open(folder).unwrap());
@@ -145,39 +160,50 @@ mod tests {
         (Arc::clone(&store), SnapshotReceiver::new(store))
     }
 
-    /// A part of a snapshot that always covers the same position.
-    fn chunk(offset: u64, data: &'static [u8], done: bool) -> proto::SnapshotChunk {
-        let leader_id = LeaderId {
-            term: 2,
-            node_id: 1,
+    /// A snapshot's file of a state with one name, up to the log index.
+    fn snapshot(name: &str, index: u64) -> Vec<u8> {
+        let disk = MemorySnapshots::new();
+        let mut state = Counter::default();
+        state.apply(1_700_000_000_000, &Add::new(name, 1));
+        let applied = Applied {
+            state,
+            last: Some(LogId::new(LEADER, index)),
+            membership: StoredMembership::default(),
         };
+        let store = SnapshotStore::new(Arc::new(disk.clone()), "test".to_owned());
+        let (_, file) = store.write(&applied).unwrap();
+        disk.bytes(&file.name).unwrap()
+    }
+
+    /// A part of a snapshot that is said to cover the log up to index 9.
+    fn chunk(offset: u64, data: &[u8], done: bool) -> proto::SnapshotChunk {
         let vote = Vote {
-            leader_id,
+            leader_id: LEADER,
             committed: true,
         };
         proto::SnapshotChunk {
             vote: Some(convert::vote_to_proto(&vote)),
-            last: Some(convert::log_id_to_proto(&LogId::new(leader_id, 9))),
+            last: Some(convert::log_id_to_proto(&LogId::new(LEADER, 9))),
             membership: Some(convert::stored_membership_to_proto(
                 &StoredMembership::default(),
             )),
             offset,
-            data: Bytes::from_static(data),
+            data: Bytes::copy_from_slice(data),
             checksum: crc32fast::hash(data),
             done,
         }
     }
 
-    /// Takes the first chunk of a transfer, with more to come.
-    fn begin(receiver: &mut SnapshotReceiver, from: u64, data: &'static [u8]) {
+    /// Takes the first bytes of a transfer, with more to come.
+    fn begin(receiver: &mut SnapshotReceiver, from: u64, data: &[u8]) {
         let taken = receiver.take(from, &chunk(0, data, false)).unwrap();
         assert!(taken.is_none());
     }
 
-    fn content(file: &SnapshotFile) -> String {
-        let mut text = String::new();
-        file.open().unwrap().read_to_string(&mut text).unwrap();
-        text
+    fn content(file: &SnapshotFile) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        file.open().unwrap().read_to_end(&mut bytes).unwrap();
+        bytes
     }
 
     fn files(folder: &Path) -> usize {
@@ -188,45 +214,72 @@ mod tests {
     fn a_transfer_of_the_same_position_leaves_the_file_that_is_installed_alone() {
         let folder = TempDir::new().unwrap();
         let (store, mut receiver) = receiver(folder.path());
-        begin(&mut receiver, 1, b"fir");
-        let first = receiver.take(1, &chunk(3, b"st", true)).unwrap().unwrap();
+        let (one, other) = (snapshot("one", 9), snapshot("other", 9));
+        begin(&mut receiver, 1, &one[..3]);
+        let rest = chunk(3, &one[3..], true);
+        let first = receiver.take(1, &rest).unwrap().unwrap();
 
-        let busy = receiver.take(2, &chunk(0, b"sec", false));
+        let busy = receiver.take(2, &chunk(0, &other[..3], false));
         assert!(matches!(busy, Err(ChunkError::Busy)));
         receiver.installed();
         // openraft may still hold the first one.
-        begin(&mut receiver, 2, b"sec");
-        assert_eq!(content(&first.file), "first");
+        begin(&mut receiver, 2, &other[..3]);
+        assert_eq!(content(&first.file), one);
         store.publish(&first.file).unwrap();
-        let second = receiver.take(2, &chunk(3, b"ond", true)).unwrap().unwrap();
-        assert_eq!(content(&first.file), "first");
-        assert_eq!(content(&second.file), "second");
+        let rest = chunk(3, &other[3..], true);
+        let second = receiver.take(2, &rest).unwrap().unwrap();
+        assert_eq!(content(&first.file), one);
+        assert_eq!(content(&second.file), other);
         store.publish(&second.file).unwrap();
-        assert_eq!(content(&store.newest().unwrap().unwrap()), "second");
+        assert_eq!(content(&store.newest().unwrap().unwrap()), other);
     }
 
     #[test]
     fn what_is_not_published_is_removed() {
         let folder = TempDir::new().unwrap();
         let (store, mut receiver) = receiver(folder.path());
-        begin(&mut receiver, 1, b"fir");
+        let whole = snapshot("one", 9);
+        begin(&mut receiver, 1, &whole[..3]);
         // Another leader begins anew; then a chunk is out of order.
-        begin(&mut receiver, 2, b"sec");
+        begin(&mut receiver, 2, &whole[..5]);
         assert_eq!(files(folder.path()), 1);
-        let lost = receiver.take(1, &chunk(3, b"st", true));
+        let lost = receiver.take(1, &chunk(3, &whole[3..], true));
         assert!(matches!(lost, Err(ChunkError::OutOfOrder { .. })));
         assert_eq!(files(folder.path()), 0);
 
         // openraft refuses a snapshot that it does not need.
-        let refused = receiver.take(1, &chunk(0, b"all", true)).unwrap().unwrap();
+        let all = chunk(0, &whole, true);
+        let refused = receiver.take(1, &all).unwrap().unwrap();
         assert_eq!(files(folder.path()), 1);
         drop(refused);
         receiver.installed();
         assert_eq!(files(folder.path()), 0);
 
-        let kept = receiver.take(1, &chunk(0, b"all", true)).unwrap().unwrap();
+        let kept = receiver.take(1, &all).unwrap().unwrap();
         store.publish(&kept.file).unwrap();
         drop(kept);
-        assert_eq!(content(&store.newest().unwrap().unwrap()), "all");
+        assert_eq!(content(&store.newest().unwrap().unwrap()), whole);
+    }
+
+    #[test]
+    fn a_snapshot_that_decayed_where_it_came_from_is_refused_and_the_next_one_taken() {
+        let folder = TempDir::new().unwrap();
+        let (_, mut receiver) = receiver(folder.path());
+        let whole = snapshot("one", 9);
+        for position in 0..whole.len() {
+            let mut decayed = whole.clone();
+            decayed[position] ^= 1 << (position % 8);
+            let taken = receiver.take(1, &chunk(0, &decayed, true));
+            assert!(
+                matches!(taken, Err(ChunkError::Malformed(_))),
+                "at {position}"
+            );
+        }
+        let cut = receiver.take(1, &chunk(0, &whole[..whole.len() - 1], true));
+        assert!(matches!(cut, Err(ChunkError::Malformed(_))));
+        let elsewhere = receiver.take(1, &chunk(0, &snapshot("one", 8), true));
+        assert!(matches!(elsewhere, Err(ChunkError::Malformed(_))));
+        assert_eq!(files(folder.path()), 0);
+        assert!(receiver.take(1, &chunk(0, &whole, true)).unwrap().is_some());
     }
 }

@@ -138,6 +138,9 @@ impl<R: Read> SnapshotReader<R> {
                 supported: VERSION,
             });
         }
+        if found == 0 {
+            return Err(DecodeError::malformed("version 0, which no build wrote"));
+        }
         let (kind, bytes) = read_frame(&mut input)?;
         if kind != HEADER {
             return Err(DecodeError::malformed("its header is missing"));
@@ -154,6 +157,13 @@ impl<R: Read> SnapshotReader<R> {
         &self.header
     }
 
+    /// Checks all frames by their checksums and against the trailer, without looking into the data.
+    pub(super) fn check(self) -> Result<(), DecodeError> {
+        let mut source = self.decompressor.into_inner();
+        source.drain()?;
+        Ok(())
+    }
+
     /// Checks that the data was complete and that nothing follows what was read.
     pub(super) fn finish(mut self) -> Result<(), DecodeError> {
         let mut rest = [0; 1];
@@ -162,9 +172,7 @@ impl<R: Read> SnapshotReader<R> {
                 "it holds more data than the state read",
             ));
         }
-        let mut source = self.decompressor.into_inner();
-        source.drain()?;
-        Ok(())
+        self.check()
     }
 }
 

@@ -184,6 +184,38 @@ impl SnapshotStore {
         Ok(())
     }
 
+    /// The newest snapshot, whole, with what it covers. One that has decayed on the disk since it was written is replaced by a
+    /// new one of `applied`: whoever asks is about to send it to a replica that has nothing else.
+    pub(crate) fn newest_whole<M: StateMachine>(
+        &self,
+        applied: &Applied<M>,
+    ) -> io::Result<Option<(SnapshotMeta, SnapshotFile)>> {
+        let Some(file) = self.newest()? else {
+            return Ok(None);
+        };
+        let damage = match self.check(&file) {
+            Ok(meta) => return Ok(Some((meta, file))),
+            Err(damage) => damage,
+        };
+        tracing::error!(
+            snapshot = file.name,
+            %damage,
+            "the newest snapshot has decayed on this replica's disk and is written anew from memory: look into that disk"
+        );
+        telemetry::snapshot_decayed();
+        let written = self.write(applied)?;
+        self.disk.remove(&file.name)?;
+        Ok(Some(written))
+    }
+
+    /// Reads all of a file, published or not, and checks its checksums; gives what it covers.
+    pub(crate) fn check(&self, file: &SnapshotFile) -> Result<SnapshotMeta, DecodeError> {
+        let reader = self.start(file)?;
+        let meta = to_meta(reader.header())?;
+        reader.check()?;
+        Ok(meta)
+    }
+
     /// Reads what a snapshot covers.
     pub(crate) fn read_meta(&self, file: &SnapshotFile) -> Result<SnapshotMeta, DecodeError> {
         let reader = self.start(file)?;

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::group::Cluster;
 use crate::support::counter::Add;
-use crate::support::eventually;
+use crate::support::{eventually, newest_snapshot};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_commands_survive_the_leader_and_a_restart_of_all() {
@@ -83,7 +83,7 @@ async fn leadership_is_handed_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lagging_follower_is_brought_back_by_a_snapshot() {
-    let small = |config: &mut muster_raft_store::Config| {
+    let small = |config: &mut Config| {
         config.snapshots.snapshot_every_entries = 20;
         config.snapshots.keep_entries = 2;
         config.snapshots.chunk_bytes = 512;
@@ -108,6 +108,39 @@ async fn a_lagging_follower_is_brought_back_by_a_snapshot() {
         cluster.nodes[lagging].handle().status().snapshot_index
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_snapshot_has_decayed_sends_a_new_one() {
+    let small = |config: &mut Config| {
+        config.snapshots.snapshot_every_entries = 20;
+        config.snapshots.keep_entries = 2;
+    };
+    let mut cluster = Cluster::start(small).await;
+    let leader = cluster.leader().await;
+    let lagging = (leader + 1) % 3;
+    cluster.nodes[lagging].kill();
+    for number in 0..50 {
+        cluster.add(&format!("name-{number}"), number).await;
+    }
+    eventually("a purged log", async || {
+        let status = cluster.nodes[leader].handle().status();
+        status.purged_index.filter(|index| *index > 20)
+    })
+    .await;
+    let decayed = newest_snapshot(cluster.nodes[leader].directory.path());
+    let mut bytes = std::fs::read(&decayed).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&decayed, bytes).unwrap();
+
+    cluster.nodes[lagging].start(small).await;
+    assert_eq!(cluster.converge().await.totals.len(), 50);
+    assert_eq!(cluster.leader().await, leader, "nobody had to give way");
+    assert!(!decayed.exists(), "nobody gets that one again");
+    for node in &cluster.nodes {
+        assert!(node.handle().status().snapshot_index.is_some());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

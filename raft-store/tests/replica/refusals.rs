@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use muster_raft_store::disk::{LogChange, LogDisk, MetaKey, RocksLog};
@@ -12,7 +12,7 @@ use muster_raft_store::{Config, Handle, OpenError, Peer, ProposeError, WallClock
 use tempfile::TempDir;
 
 use crate::support::counter::{Add, Counter};
-use crate::support::{config, eventually, leads, stops};
+use crate::support::{config, eventually, leads, newest_snapshot, stops};
 
 async fn open(config: Config) -> Result<Handle<Counter>, OpenError> {
     Handle::open(config).await
@@ -103,20 +103,11 @@ async fn foreign_data_is_refused_and_left_alone() {
     close(handle).await;
 }
 
-fn snapshot_file(folder: &Path) -> PathBuf {
-    let mut files: Vec<PathBuf> = fs::read_dir(folder.join("snapshots"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    files.sort();
-    files.pop().unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_snapshot_is_refused_by_name() {
     let folder = TempDir::new().unwrap();
     let config = used_directory(folder.path()).await;
-    let path = snapshot_file(folder.path());
+    let path = newest_snapshot(folder.path());
     let good = fs::read(&path).unwrap();
     let name = path.file_name().unwrap().to_str().unwrap();
     let middle = good.len() / 2;

@@ -1,7 +1,5 @@
 //! Faults of hosts, their agents and GPUs, and of what is asked of them.
 
-use muster_client::ClientError;
-use muster_core::health::rules::FLAPPING;
 use muster_core::ids::RequestId;
 use muster_proto::v1;
 use rand::Rng as _;
@@ -10,38 +8,14 @@ use tokio::time::sleep;
 
 use super::Nemesis;
 use crate::cluster::Direction;
+use crate::run::RunError;
 use crate::run::history::{Answer, Call};
 use crate::run::load::storm_job;
 use crate::run::options::{
     AWAY, GPUS_PER_HOST, LONG_FAULT, SHORT_FAULT, STORM_JOBS, USERS, WORKERS,
 };
-use crate::run::{Fault, RunError};
 
 impl Nemesis {
-    /// A host that was silenced often gets no gangs until it has stayed, for up to an hour (rule `flapping`): the operator of this
-    /// cluster knows why it was silent, and gives it back. After a fault that silences no host there must be none.
-    pub(super) async fn give_back_silenced(&self, fault: Fault) -> Result<(), RunError> {
-        if !fault.silences_a_host() {
-            return Ok(());
-        }
-        let listed = self.client.list_hosts(v1::ListHostsRequest::default());
-        let flapping = listed.await?.1.into_iter().filter(|host| {
-            let mut rules = host.kept_off.iter().map(|kept| kept.rule.as_str());
-            rules.any(|rule| rule == FLAPPING)
-        });
-        for host in flapping {
-            let target = v1::BlockTarget {
-                target: Some(v1::block_target::Target::Host(host.name)),
-            };
-            match self.client.unblock(target, "chaos").await {
-                // It has stayed long enough in between.
-                Ok(_) | Err(ClientError::Refused { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
     /// Any host, by its position, and its name.
     fn draw_host(&mut self) -> (usize, String) {
         let worker = self.random.random_range(0..WORKERS);
@@ -97,30 +71,30 @@ impl Nemesis {
     }
 
     pub(super) async fn break_gpu(&mut self) -> Result<String, RunError> {
-        let (_, host) = self.draw_host();
-        let (_, hosts) = self
-            .client
-            .list_hosts(v1::ListHostsRequest::default())
-            .await?;
-        let gpus = hosts.into_iter().find(|it| it.name == host);
-        let mut gpus = gpus.map(|it| it.gpus).unwrap_or_default();
+        let listed = self.client.list_hosts(v1::ListHostsRequest::default());
+        let gpus = listed.await?.1.into_iter().flat_map(|host| host.gpus);
+        // Of one that was given back by hand, the rule says nothing for a day.
+        let mut gpus: Vec<v1::Gpu> = gpus
+            .filter(|gpu| gpu.block.is_none() && !self.broken_gpus.contains(&gpu.uuid))
+            .collect();
         if gpus.is_empty() {
-            return Err(RunError::Harness(format!("{host} has no GPUs")));
+            let text = "every GPU of the cluster is out of use or was broken before";
+            return Err(RunError::Harness(text.to_owned()));
         }
-        // One that an earlier fault took out is not taken out again.
-        if gpus.iter().any(|gpu| gpu.block.is_none()) {
-            gpus.retain(|gpu| gpu.block.is_none());
-        }
-        let gpu = &gpus[self.random.random_range(0..gpus.len())].uuid;
+        let drawn = self.random.random_range(0..gpus.len());
+        let v1::Gpu {
+            uuid: gpu, host, ..
+        } = gpus.swap_remove(drawn);
+        self.broken_gpus.insert(gpu.clone());
         let fault = v1::GpuFault {
             signal: "xid-48".to_owned(),
             detail: "a double bit error (chaos)".to_owned(),
         };
         self.client
-            .inject_gpu_fault(&host, gpu, Some(fault))
+            .inject_gpu_fault(&host, &gpu, Some(fault))
             .await?;
         sleep(SHORT_FAULT).await;
-        self.client.inject_gpu_fault(&host, gpu, None).await?;
+        self.client.inject_gpu_fault(&host, &gpu, None).await?;
         Ok(format!("{gpu} on {host}"))
     }
 

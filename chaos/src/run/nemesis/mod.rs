@@ -3,12 +3,13 @@
 mod effects;
 mod hosts;
 mod members;
+mod operator;
 mod orders;
 mod replicas;
 mod whole;
 mod wipe;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ use crate::preemption::let_priority_preempt;
 use effects::Effect;
 use orders::Orders;
 
+pub(super) use operator::out_of_use;
 pub(super) use orders::build_library;
 
 /// One fault, from the calm before it until the cluster is whole again. Times are those of the run's clock.
@@ -48,6 +50,8 @@ pub(super) struct Episode {
     pub(super) whole_us: Option<u64>,
     /// Whether what the fault is there for came about, where no event tells: see [`effects`].
     pub(super) effect: Option<bool>,
+    /// Hosts and GPUs that rules took out of use by it, and that were given back once it was over.
+    pub(super) given_back: Vec<String>,
     /// What went wrong beside.
     pub(super) odd: Vec<String>,
 }
@@ -77,6 +81,10 @@ pub(super) struct Nemesis {
     random: ChaCha8Rng,
     /// The incarnation that the agent of a host has at least, once it is back.
     incarnations: BTreeMap<String, u64>,
+    /// GPUs that were broken once: what is given back by hand is not taken again by the same rule on the same day.
+    broken_gpus: BTreeSet<String>,
+    /// What rules keep out of use although no fault explains it, as it was noted.
+    accused: BTreeSet<String>,
     /// What went wrong since the fault was begun.
     odd: Vec<String>,
     /// What shows that the fault came about, where no event tells.
@@ -118,6 +126,8 @@ impl Nemesis {
             disks: Vec::new(),
             random,
             incarnations: BTreeMap::new(),
+            broken_gpus: BTreeSet::new(),
+            accused: BTreeSet::new(),
             odd: Vec::new(),
             effect: None,
             tools,
@@ -159,9 +169,17 @@ impl Nemesis {
         let expected = self.effect.take();
         let whole = async { self.await_whole().await.then(now_us) };
         let (whole_us, effect) = tokio::join!(whole, effects::await_effect(expected));
-        if let Err(error) = self.give_back_silenced(fault).await {
-            self.odd
-                .push(format!("hosts are not given back: {}", chain(&error)));
+        let given_back = match self.give_back(fault).await {
+            Ok(given_back) => given_back,
+            Err(error) => {
+                let text = format!("nothing is given back: {}", chain(&error));
+                self.odd.push(text);
+                Vec::new()
+            }
+        };
+        for name in &given_back {
+            let text = format!("{name}: given back by the operator");
+            self.timeline.say(Voice::Recovery, &text);
         }
         for index in 0..REPLICAS {
             if !self.cluster.is_replica_running(index)? {
@@ -195,6 +213,7 @@ impl Nemesis {
             healed_us,
             whole_us,
             effect,
+            given_back,
             odd: std::mem::take(&mut self.odd),
         })
     }

@@ -244,6 +244,7 @@ mod tests {
             healed_us: 5_000,
             whole_us: Some(6_000),
             effect: None,
+            given_back: Vec::new(),
             odd: Vec::new(),
         }
     }

@@ -147,6 +147,7 @@ impl Outside {
             healed_us,
             whole_us,
             effect: Some(act.made),
+            given_back: Vec::new(),
             odd: std::mem::take(&mut self.odd),
         })
     }

@@ -2,7 +2,7 @@
 
 pub(crate) mod counter;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_raft_store::{Config, Handle, StateMachine, Timings};
@@ -27,6 +27,13 @@ pub(crate) fn config(id: u64, directory: &Path) -> Config {
     let mut config = Config::new(id, "test-cluster", directory);
     config.timings = Timings::FAST;
     config
+}
+
+/// Path of the newest snapshot in a replica's data directory.
+pub(crate) fn newest_snapshot(directory: &Path) -> PathBuf {
+    let entries = std::fs::read_dir(directory.join("snapshots")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.max().unwrap()
 }
 
 /// Waits until a replica leads.

@@ -1,0 +1,114 @@
+//! The operator of the cluster, who gives back what a fault took out of use: whoever made it knows that nothing is broken any more.
+
+use std::fmt;
+
+use muster_client::ClientError;
+use muster_proto::v1;
+
+use super::Nemesis;
+use crate::run::{Fault, RunError};
+
+/// A host or GPU that a rule keeps out of use, all of it or something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::run) struct OutOfUse {
+    target: v1::block_target::Target,
+    /// For people.
+    name: String,
+    rules: Vec<String>,
+}
+
+impl fmt::Display for OutOfUse {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} ({})", self.name, self.rules.join(", "))
+    }
+}
+
+impl Nemesis {
+    /// Gives back what rules took by a fault that is over; says what that was. What the fault does not explain stays out of use,
+    /// and is noted as odd: nothing was wrong with it.
+    pub(super) async fn give_back(&mut self, fault: Fault) -> Result<Vec<String>, RunError> {
+        let listed = self.client.list_hosts(v1::ListHostsRequest::default());
+        let mut given_back = Vec::new();
+        for found in out_of_use(&listed.await?.1) {
+            let name = found.to_string();
+            if !found.rules.iter().all(|rule| fault.explains(rule)) {
+                if self.accused.insert(name.clone()) {
+                    self.odd
+                        .push(format!("{name} is kept out of use, for nothing"));
+                }
+                continue;
+            }
+            let target = v1::BlockTarget {
+                target: Some(found.target),
+            };
+            match self.client.unblock(target, "chaos").await {
+                Ok(_) => given_back.push(name),
+                // It came back by itself in between.
+                Err(ClientError::Refused { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(given_back)
+    }
+}
+
+/// Hosts and GPUs that rules keep out of use; not those that something else takes.
+pub(in crate::run) fn out_of_use(hosts: &[v1::Host]) -> Vec<OutOfUse> {
+    let rules_of = |rule: &str, kept_off: &[v1::KeptOff]| {
+        let kept_off = kept_off.iter().map(|kept| kept.rule.clone());
+        let blocked = (!rule.is_empty()).then(|| rule.to_owned());
+        let mut rules: Vec<String> = blocked.into_iter().chain(kept_off).collect();
+        rules.sort();
+        rules.dedup();
+        rules
+    };
+    let mut found = Vec::new();
+    for host in hosts {
+        found.push(OutOfUse {
+            target: v1::block_target::Target::Host(host.name.clone()),
+            name: host.name.clone(),
+            rules: rules_of(&host.health_rule, &host.kept_off),
+        });
+        found.extend(host.gpus.iter().map(|gpu| OutOfUse {
+            target: v1::block_target::Target::Gpu(gpu.uuid.clone()),
+            name: format!("{} on {}", gpu.uuid, host.name),
+            rules: rules_of(&gpu.health_rule, &gpu.kept_off),
+        }));
+    }
+    found.retain(|it| !it.rules.is_empty());
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rules_keep_out_of_use_is_found_with_all_of_its_rules() {
+        let kept = |rule: &str| v1::KeptOff {
+            rule: rule.to_owned(),
+            ..v1::KeptOff::default()
+        };
+        let well = v1::Gpu {
+            uuid: "GPU-1".to_owned(),
+            ..v1::Gpu::default()
+        };
+        let ill = v1::Gpu {
+            uuid: "GPU-2".to_owned(),
+            health_rule: "xid".to_owned(),
+            ..v1::Gpu::default()
+        };
+        let host = v1::Host {
+            name: "node01".to_owned(),
+            gpus: vec![well, ill],
+            kept_off: vec![kept("flapping"), kept("clock_skew"), kept("flapping")],
+            ..v1::Host::default()
+        };
+        let found = out_of_use(&[v1::Host::default(), host]);
+        let told: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            ["node01 (clock_skew, flapping)", "GPU-2 on node01 (xid)"]
+        );
+    }
+}
