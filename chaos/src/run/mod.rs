@@ -48,7 +48,9 @@ use history::{Call, History};
 use judge::Evidence;
 use load::{Heard, Users, Watchers, Workshop};
 use nemesis::{Episode, Halted, Nemesis, Tools, build_library, give_no_orders};
-use options::{DRAIN_PATIENCE, GPUS_PER_HOST, POLL, REPLICAS, SHORT_LOG, WHOLE_LOG, WORKERS};
+use options::{
+    DRAIN_PATIENCE, GPUS_PER_HOST, OPERATORS_ROUND, POLL, REPLICAS, SHORT_LOG, WHOLE_LOG, WORKERS,
+};
 use truth::Sight;
 
 /// A run that came to no verdict: the harness's failure, not the cluster's.
@@ -245,6 +247,9 @@ async fn disturb(
         "no more faults and no more calls: every job may end now",
     );
     let last = await_drained(nemesis).await;
+    if let Some(episode) = episodes.last_mut() {
+        episode.odd.extend(nemesis.take_odd());
+    }
     let heard = watchers.end(last).await;
     Ok(Disturbed {
         episodes,
@@ -257,10 +262,15 @@ async fn disturb(
 }
 
 /// Waits until every job has ended, or time is up: the judges say which have not. Gives the newest revision that was seen.
-async fn await_drained(nemesis: &Nemesis) -> Revision {
+async fn await_drained(nemesis: &mut Nemesis) -> Revision {
     let deadline = Instant::now() + DRAIN_PATIENCE;
     let mut newest = Revision(0);
+    let mut round = Instant::now();
     while Instant::now() < deadline {
+        if Instant::now() >= round {
+            round += OPERATORS_ROUND;
+            nemesis.tidy_up().await;
+        }
         // A cluster that does not answer is none that has ended its jobs.
         if let Ok(status) = nemesis.client.status(v1::Consistency::Linearizable).await {
             newest = newest.max(Revision(status.revision));

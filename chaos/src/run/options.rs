@@ -83,3 +83,5 @@ pub(super) const DRAIN_PATIENCE: Duration = Duration::from_secs(90);
 pub(super) const WATCH_PATIENCE: Duration = Duration::from_secs(15);
 /// Pause between two looks at the cluster.
 pub(super) const POLL: Duration = Duration::from_millis(50);
+/// How often the operator looks at the cluster while the jobs end.
+pub(super) const OPERATORS_ROUND: Duration = Duration::from_secs(2);

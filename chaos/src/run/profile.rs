@@ -1,6 +1,5 @@
 //! What is broken: faults, and the profiles that they are put together to.
 
-use muster_core::health::rules::FLAPPING;
 use serde::Serialize;
 
 /// One kind of fault.
@@ -102,29 +101,6 @@ impl Fault {
         Self::ReplicaFrozen,
         Self::ReplicaKilled,
     ];
-
-    /// Whether the worker of a host is not heard for a while.
-    #[must_use]
-    pub const fn silences_a_host(self) -> bool {
-        matches!(
-            self,
-            Self::AgentKilled
-                | Self::AgentFrozen
-                | Self::HostKilled
-                | Self::LeaderAndHostKilled
-                | Self::HostCut
-        )
-    }
-
-    /// Whether it is a good reason for a health rule of that name to take something out of use. Beside these, nothing is wrong with
-    /// any GPU or host of a run.
-    #[must_use]
-    pub fn explains(self, rule: &str) -> bool {
-        match self {
-            Self::GpuFaulted => rule == "xid",
-            _ => self.silences_a_host() && rule == FLAPPING,
-        }
-    }
 
     /// What `--allow` calls it; none if it is only for clusters of our own.
     #[must_use]

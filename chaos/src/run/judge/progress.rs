@@ -56,10 +56,7 @@ fn what_has_not_ended(state: &State) -> Option<String> {
     let hosts: Vec<v1::Host> = { state.hosts.values() }
         .map(|host| host_to_wire(state, host))
         .collect();
-    let out_of_use: Vec<String> = out_of_use(&hosts)
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let out_of_use: Vec<String> = out_of_use(&hosts).iter().map(ToString::to_string).collect();
     if !out_of_use.is_empty() {
         text += &format!("; out of use: {}", out_of_use.join(", "));
     }

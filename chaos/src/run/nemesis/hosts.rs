@@ -16,10 +16,12 @@ use crate::run::options::{
 };
 
 impl Nemesis {
-    /// Any host, by its position, and its name.
+    /// Any host, which is to be silenced: its position, and its name.
     fn draw_host(&mut self) -> (usize, String) {
         let worker = self.random.random_range(0..WORKERS);
-        (worker, self.cluster.workers()[worker].name.clone())
+        let name = self.cluster.workers()[worker].name.clone();
+        self.silenced.insert(name.clone());
+        (worker, name)
     }
 
     pub(super) async fn kill_agent(&mut self) -> Result<String, RunError> {

@@ -50,7 +50,7 @@ pub(super) struct Episode {
     pub(super) whole_us: Option<u64>,
     /// Whether what the fault is there for came about, where no event tells: see [`effects`].
     pub(super) effect: Option<bool>,
-    /// Hosts and GPUs that rules took out of use by it, and that were given back once it was over.
+    /// Hosts and GPUs that rules had taken out of use, and that were given back once it was over.
     pub(super) given_back: Vec<String>,
     /// What went wrong beside.
     pub(super) odd: Vec<String>,
@@ -83,6 +83,8 @@ pub(super) struct Nemesis {
     incarnations: BTreeMap<String, u64>,
     /// GPUs that were broken once: what is given back by hand is not taken again by the same rule on the same day.
     broken_gpus: BTreeSet<String>,
+    /// Hosts that were silenced.
+    silenced: BTreeSet<String>,
     /// What rules keep out of use although no fault explains it, as it was noted.
     accused: BTreeSet<String>,
     /// What went wrong since the fault was begun.
@@ -127,6 +129,7 @@ impl Nemesis {
             random,
             incarnations: BTreeMap::new(),
             broken_gpus: BTreeSet::new(),
+            silenced: BTreeSet::new(),
             accused: BTreeSet::new(),
             odd: Vec::new(),
             effect: None,
@@ -169,18 +172,7 @@ impl Nemesis {
         let expected = self.effect.take();
         let whole = async { self.await_whole().await.then(now_us) };
         let (whole_us, effect) = tokio::join!(whole, effects::await_effect(expected));
-        let given_back = match self.give_back(fault).await {
-            Ok(given_back) => given_back,
-            Err(error) => {
-                let text = format!("nothing is given back: {}", chain(&error));
-                self.odd.push(text);
-                Vec::new()
-            }
-        };
-        for name in &given_back {
-            let text = format!("{name}: given back by the operator");
-            self.timeline.say(Voice::Recovery, &text);
-        }
+        let given_back = self.tidy_up().await;
         for index in 0..REPLICAS {
             if !self.cluster.is_replica_running(index)? {
                 let ended = format!("replica {} ended by itself", index + 1);

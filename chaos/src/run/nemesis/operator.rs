@@ -1,17 +1,24 @@
-//! The operator of the cluster, who gives back what a fault took out of use: whoever made it knows that nothing is broken any more.
+//! The operator of the cluster, who gives back what faults took out of use: whoever made them knows that nothing is broken any more.
 
 use std::fmt;
 
 use muster_client::ClientError;
+use muster_core::health::rules::{FLAPPING, LEMON};
 use muster_proto::v1;
+use muster_proto::v1::block_target::Target;
 
 use super::Nemesis;
-use crate::run::{Fault, RunError};
+use crate::demo::timeline::Voice;
+use crate::error_chain::chain;
+use crate::run::RunError;
+
+/// The rule for what a GPU's driver reports.
+const XID: &str = "xid";
 
 /// A host or GPU that a rule keeps out of use, all of it or something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::run) struct OutOfUse {
-    target: v1::block_target::Target,
+    target: Target,
     /// For people.
     name: String,
     rules: Vec<String>,
@@ -24,14 +31,31 @@ impl fmt::Display for OutOfUse {
 }
 
 impl Nemesis {
-    /// Gives back what rules took by a fault that is over; says what that was. What the fault does not explain stays out of use,
+    /// As the operator does it now and then; a cluster that does not let it is noted as odd. Says what was given back.
+    pub(in crate::run) async fn tidy_up(&mut self) -> Vec<String> {
+        match self.give_back().await {
+            Ok(given_back) => given_back,
+            Err(error) => {
+                let text = format!("nothing is given back: {}", chain(&error));
+                self.odd.push(text);
+                Vec::new()
+            }
+        }
+    }
+
+    /// What went wrong since the last fault.
+    pub(in crate::run) fn take_odd(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.odd)
+    }
+
+    /// Gives back what rules took because of faults that are over; says what that was. What no fault explains stays out of use,
     /// and is noted as odd: nothing was wrong with it.
-    pub(super) async fn give_back(&mut self, fault: Fault) -> Result<Vec<String>, RunError> {
+    async fn give_back(&mut self) -> Result<Vec<String>, RunError> {
         let listed = self.client.list_hosts(v1::ListHostsRequest::default());
         let mut given_back = Vec::new();
         for found in out_of_use(&listed.await?.1) {
             let name = found.to_string();
-            if !found.rules.iter().all(|rule| fault.explains(rule)) {
+            if !self.explains(&found) {
                 if self.accused.insert(name.clone()) {
                     self.odd
                         .push(format!("{name} is kept out of use, for nothing"));
@@ -42,13 +66,28 @@ impl Nemesis {
                 target: Some(found.target),
             };
             match self.client.unblock(target, "chaos").await {
-                Ok(_) => given_back.push(name),
+                Ok(_) => {
+                    let text = format!("{name}: given back by the operator");
+                    self.timeline.say(Voice::Recovery, &text);
+                    given_back.push(name);
+                }
                 // It came back by itself in between.
                 Err(ClientError::Refused { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(given_back)
+    }
+
+    /// Whether faults of this run are a good reason for what rules do: a host that was silenced often may get no gangs for a
+    /// while, or count as one that fails more often than others.
+    fn explains(&self, found: &OutOfUse) -> bool {
+        let good: &[&str] = match &found.target {
+            Target::Host(name) if self.silenced.contains(name) => &[FLAPPING, LEMON],
+            Target::Gpu(gpu) if self.broken_gpus.contains(gpu) => &[XID],
+            Target::Host(_) | Target::Gpu(_) => &[],
+        };
+        { found.rules.iter() }.all(|rule| good.contains(&rule.as_str()))
     }
 }
 
@@ -65,12 +104,12 @@ pub(in crate::run) fn out_of_use(hosts: &[v1::Host]) -> Vec<OutOfUse> {
     let mut found = Vec::new();
     for host in hosts {
         found.push(OutOfUse {
-            target: v1::block_target::Target::Host(host.name.clone()),
+            target: Target::Host(host.name.clone()),
             name: host.name.clone(),
             rules: rules_of(&host.health_rule, &host.kept_off),
         });
         found.extend(host.gpus.iter().map(|gpu| OutOfUse {
-            target: v1::block_target::Target::Gpu(gpu.uuid.clone()),
+            target: Target::Gpu(gpu.uuid.clone()),
             name: format!("{} on {}", gpu.uuid, host.name),
             rules: rules_of(&gpu.health_rule, &gpu.kept_off),
         }));
