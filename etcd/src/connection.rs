@@ -269,7 +269,10 @@ impl Etcd {
         let error = self.with_way_out(error);
         if error.is_of_endpoint() {
             self.move_on();
-        } else if matches!(error, EtcdError::Denied { .. }) {
+            return Err(error);
+        }
+        self.has_answered = true;
+        if matches!(error, EtcdError::Denied { .. }) {
             // It may be too old.
             self.token = None;
         }
