@@ -70,6 +70,15 @@ impl Options {
         }
     }
 
+    /// With these endpoints of etcd, if there are any.
+    #[must_use]
+    pub(crate) fn with_etcd(mut self, endpoints: Vec<String>) -> Self {
+        if !endpoints.is_empty() {
+            self.etcd = endpoints;
+        }
+        self
+    }
+
     /// A client for one request: nothing is sent but that.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         let defaults = ClientConfig::default();

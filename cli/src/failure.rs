@@ -132,6 +132,10 @@ fn help(error: &ClientError) -> Option<String> {
             "replicas publish themselves there once they run with `etcd.endpoints` (--etcd), under /muster/<cluster id>/ or what \
              MUSTER_ETCD_PREFIX says; --address host:port[,host:port...] goes without etcd"
         }
+        ClientError::Config { field: "etcd", .. } => {
+            "give --etcd or MUSTER_ETCD as host:port[,host:port...], or https://host:port with MUSTER_ETCD_CACERT (`etcd.ca`; \
+             docs/etcd.md has the others); --address host:port[,host:port...] goes without etcd"
+        }
         ClientError::Config { .. } => {
             "give --address host:port[,host:port...], MUSTER_ADDR, or a context"
         }

@@ -326,3 +326,48 @@ fn options_of_a_what_if_and_of_a_trace_do_not_mix() {
         stderr(&output)
     );
 }
+
+#[test]
+fn a_bundle_of_nobody_is_made_and_is_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bundle.tar.gz");
+    let path = file.to_str().unwrap();
+    let output = run(&["debug", "bundle", "--out", path, "--address", &nowhere()]);
+    assert_eq!(code(&output), 1, "{output:?}");
+    assert!(file.metadata().unwrap().len() > 0);
+    assert!(stdout(&output).contains("1 files"), "{output:?}");
+    let told = stderr(&output);
+    assert!(
+        told.contains("status.json is not in it") && told.contains("is the cluster running?"),
+        "{told}"
+    );
+    // Whose command line cannot be, leaves nothing behind.
+    let other = folder.path().join("other.tar.gz");
+    let path = other.to_str().unwrap();
+    let output = run(&["debug", "bundle", "--out", path, "--etcd", "nonsense"]);
+    assert_eq!(code(&output), 1, "{output:?}");
+    assert!(!other.exists());
+}
+
+#[test]
+fn what_is_wrong_with_etcd_is_told_of_etcd_and_by_every_command_that_asks_a_replica() {
+    for words in [
+        &["job", "list"][..],
+        &["worker", "token", "create"],
+        &["worker", "token", "list"],
+        &["worker", "token", "revoke", "x"],
+    ] {
+        let output = run(&[words, &["--etcd", "nonsense"]].concat());
+        let told = stderr(&output);
+        assert_eq!(code(&output), 1, "{words:?}: {told}");
+        assert!(
+            told.contains("`nonsense`") && told.contains("give --etcd or MUSTER_ETCD"),
+            "{words:?}: {told}"
+        );
+    }
+    let output = run(&["job", "list", "--address", "nonsense"]);
+    let told = stderr(&output);
+    assert!(!told.contains("MUSTER_ETCD"), "{told}");
+    let help = stdout(&run(&["worker", "token", "create", "--help"]));
+    assert!(help.contains("--etcd <ENDPOINTS>"), "{help}");
+}

@@ -26,6 +26,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Keys that are read at once.
 const PAGE_KEYS: i64 = 1_000;
+/// How a certificate is refused here.
+const WRONG_CERTIFICATE: &str = "invalid peer certificate";
 /// Header with what a login gave.
 const TOKEN: &str = "token";
 /// Header that makes a member without a leader refuse, instead of keeping silent.
@@ -47,6 +49,8 @@ pub struct Etcd {
     at: usize,
     channel: Option<Channel>,
     token: Option<MetadataValue<Ascii>>,
+    /// Whether anything was answered over this connection.
+    has_answered: bool,
 }
 
 impl Etcd {
@@ -66,6 +70,7 @@ impl Etcd {
             at: 0,
             channel: None,
             token: None,
+            has_answered: false,
         })
     }
 
@@ -247,7 +252,10 @@ impl Etcd {
         answer: Result<Answer, Option<Status>>,
     ) -> Result<Answer, EtcdError> {
         let status = match answer {
-            Ok(answer) => return Ok(answer),
+            Ok(answer) => {
+                self.has_answered = true;
+                return Ok(answer);
+            }
             Err(status) => status,
         };
         let endpoint = self.endpoint();
@@ -258,9 +266,13 @@ impl Etcd {
                 within: CALL_TIMEOUT,
             },
         };
+        let error = self.with_way_out(error);
         if error.is_of_endpoint() {
             self.move_on();
-        } else if matches!(error, EtcdError::Denied { .. }) {
+            return Err(error);
+        }
+        self.has_answered = true;
+        if matches!(error, EtcdError::Denied { .. }) {
             // It may be too old.
             self.token = None;
         }
@@ -299,13 +311,32 @@ impl Etcd {
             }
             Err(error) => Err(innermost(&error)),
         };
+        self.has_answered = false;
         opened.map_err(|reason| {
             self.move_on();
-            EtcdError::Unreachable {
-                endpoint: named,
-                reason,
-            }
+            let endpoint = named;
+            self.with_way_out(EtcdError::Unreachable { endpoint, reason })
         })
+    }
+
+    /// What may be about certificates names the option that says of them. etcd refuses one only after the connection is open, and then
+    /// the connection may break before its reason is heard.
+    fn with_way_out(&self, error: EtcdError) -> EtcdError {
+        let EtcdError::Unreachable { endpoint, reason } = error else {
+            return error;
+        };
+        let is_closed_to_us = self.settings.ca.is_some() && !self.has_answered;
+        let way_out = if reason.contains(WRONG_CERTIFICATE) {
+            "; `etcd.ca` is to hold who vouches for it"
+        } else if !is_closed_to_us || self.channel.is_none() {
+            ""
+        } else if self.settings.certificate.is_none() {
+            "; it may ask for a certificate, and `etcd.certificate` is not set"
+        } else {
+            "; it may not take `etcd.certificate`"
+        };
+        let reason = format!("{reason}{way_out}");
+        EtcdError::Unreachable { endpoint, reason }
     }
 
     async fn log_in(
@@ -372,7 +403,7 @@ fn with_headers<Question>(
 }
 
 /// What lies below "transport error".
-fn innermost(error: &dyn std::error::Error) -> String {
+pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;

@@ -6,6 +6,8 @@ use muster_settings::BrokenRule;
 use muster_tls::TlsError;
 use tonic::{Code, Status};
 
+use crate::connection::innermost;
+
 /// Why etcd was not asked, or did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
@@ -92,7 +94,9 @@ impl EtcdError {
     /// What a status says that `endpoint` answered.
     pub(crate) fn answered(endpoint: &str, status: &Status) -> Self {
         let endpoint = endpoint.to_owned();
-        let reason = status.message().to_owned();
+        // Of what did not come from etcd, the message says no more than that something failed.
+        let source = std::error::Error::source(status);
+        let reason = source.map_or_else(|| status.message().to_owned(), innermost);
         match status.code() {
             Code::ResourceExhausted if reason.contains("space exceeded") => Self::Full { endpoint },
             Code::Unauthenticated | Code::PermissionDenied => Self::Denied { endpoint, reason },

@@ -3,180 +3,55 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_etcd::mirror::Contents;
 use muster_etcd::records::{FORMAT, Replica};
 use muster_etcd::{
-    Etcd, EtcdError, EtcdSettings, FoundingError, FoundingPlan, Keys, Publication, Publisher,
-    Standing, discover, follow, gather,
+    Etcd, EtcdSettings, FoundingError, FoundingPlan, Keys, Publication, Publisher, Standing,
+    discover, follow, gather,
 };
-use tempfile::TempDir;
+use muster_tests::{EtcdServer, PATIENCE, eventually, has_etcd, skip};
+use muster_tls::{PeerRole, issue};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// How long a state is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// etcd's own default.
 const ROOMY_BYTES: u64 = 2 << 30;
 
-fn has_etcd() -> bool {
-    let runs = |program: &str, word: &str| {
-        let mut command = Command::new(program);
-        let quiet = command
-            .arg(word)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        quiet.status().is_ok_and(|status| status.success())
-    };
-    let has = runs("etcd", "--version") && runs("etcdctl", "version");
-    if !has {
-        let told = std::io::stderr().write_all(b"skipped: etcd and etcdctl are not installed\n");
-        told.unwrap();
+fn missing() -> bool {
+    let is_missing = !has_etcd();
+    if is_missing {
+        skip("etcd and etcdctl are not installed (Debian: etcd-server and etcd-client)");
     }
-    has
+    is_missing
 }
 
-async fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(value) = check() {
-            return value;
-        }
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(50)).await;
-    }
+async fn has_plan(server: &EtcdServer, wanted: &Contents) {
+    let plan = keys().plan();
+    let wanted: BTreeMap<String, Value> = { wanted.iter() }
+        .map(|(key, value)| (key.trim_start_matches(&plan).to_owned(), (&**value).into()))
+        .collect();
+    eventually("the plan is mirrored", async || {
+        (server.below(&plan) == wanted).then_some(())
+    })
+    .await;
 }
 
-struct Server {
-    endpoint: String,
-    peer: String,
-    quota_bytes: u64,
-    folder: TempDir,
-    life: u32,
-    child: Child,
+async fn names_leader(server: &EtcdServer, id: u64) {
+    eventually("the leader is named", async || {
+        let value = server.below(&keys().leader()).remove("")?;
+        (value["id"] == id).then_some(())
+    })
+    .await;
 }
 
-impl Server {
-    async fn start(quota_bytes: u64) -> Self {
-        let free = || {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.local_addr().unwrap().to_string()
-        };
-        let (endpoint, peer, folder) = (free(), free(), tempfile::tempdir().unwrap());
-        let child = spawn((&endpoint, &peer), quota_bytes, (&folder, 0));
-        let server = Self {
-            endpoint,
-            peer,
-            quota_bytes,
-            folder,
-            life: 0,
-            child,
-        };
-        server.is_healthy().await;
-        server
-    }
-
-    async fn start_again(&mut self) {
-        let addresses = (&*self.endpoint, &*self.peer);
-        self.child = spawn(addresses, self.quota_bytes, (&self.folder, self.life));
-        self.is_healthy().await;
-    }
-
-    async fn is_healthy(&self) {
-        eventually("etcd is ready", || self.ctl(&["endpoint", "health"])).await;
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        let done = Command::new("kill").args([signal, &pid]).status().unwrap();
-        assert!(done.success());
-    }
-
-    fn ctl(&self, words: &[&str]) -> Option<String> {
-        let output = Command::new("etcdctl")
-            .env("ETCDCTL_API", "3")
-            .args(["--endpoints", &self.endpoint, "--command-timeout=2s"])
-            .args(words)
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        output.status.success().then_some(text)
-    }
-
-    /// All keys that begin so, and their values.
-    fn below(&self, prefix: &str) -> BTreeMap<String, String> {
-        let text = self.ctl(&["get", "--prefix", prefix]).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let pairs = lines.chunks_exact(2);
-        pairs
-            .map(|pair| (pair[0].to_owned(), pair[1].to_owned()))
-            .collect()
-    }
-
-    async fn has_plan(&self, wanted: &Contents) {
-        let wanted: BTreeMap<String, String> = { wanted.iter() }
-            .map(|(key, value)| (key.clone(), value.to_string()))
-            .collect();
-        eventually("the plan is mirrored", || {
-            (self.below(&keys().plan()) == wanted).then_some(())
-        })
-        .await;
-    }
-
-    async fn names_leader(&self, id: u64) {
-        let key = keys().leader();
-        eventually("the leader is named", || {
-            let value = self.below(&key).remove(&key)?;
-            value.contains(&format!("\"id\":{id},")).then_some(())
-        })
-        .await;
-    }
-
-    fn settings(&self) -> EtcdSettings {
-        EtcdSettings::new([self.endpoint.clone()])
-    }
-}
-
-fn spawn(
-    (endpoint, peer): (&str, &str),
-    quota_bytes: u64,
-    (folder, life): (&TempDir, u32),
-) -> Child {
-    let (endpoint, peer) = (format!("http://{endpoint}"), format!("http://{peer}"));
-    Command::new("etcd")
-        .args(["--name", "only", "--data-dir"])
-        .arg(folder.path().join(format!("data-{life}")))
-        .args(["--listen-client-urls", &endpoint])
-        .args(["--advertise-client-urls", &endpoint])
-        .args(["--listen-peer-urls", &peer])
-        .args(["--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("only={peer}")])
-        .args(["--quota-backend-bytes", &quota_bytes.to_string()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
+fn settings(server: &EtcdServer) -> EtcdSettings {
+    EtcdSettings::new([server.endpoint.clone()])
 }
 
 fn keys() -> Keys {
@@ -248,7 +123,7 @@ impl Publishing {
     }
 
     async fn fails_by(&self, words: &str) {
-        eventually(words, || match &*self.standing.borrow() {
+        eventually(words, async || match &*self.standing.borrow() {
             Standing::Fails(reason) => reason.contains(words).then_some(()),
             _ => None,
         })
@@ -263,28 +138,28 @@ impl Publishing {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deposed_leader_changes_nothing_once_its_successor_has_written() {
-    if !has_etcd() {
+    if missing() {
         return;
     }
-    let server = Server::start(ROOMY_BYTES).await;
+    let server = EtcdServer::start(ROOMY_BYTES).await;
     let (first, second) = (
-        Publishing::start(&server.settings(), 1),
-        Publishing::start(&server.settings(), 2),
+        Publishing::start(&settings(&server), 1),
+        Publishing::start(&settings(&server), 2),
     );
     let (old, new) = (plan(&[(1, "a"), (2, "b")]), plan(&[(2, "b"), (3, "c")]));
     first.leads(5, &old);
-    server.has_plan(&old).await;
-    server.names_leader(1).await;
+    has_plan(&server, &old).await;
+    names_leader(&server, 1).await;
 
     let (tell, told) = watch::channel(Vec::new());
-    let etcd = Etcd::open(&server.settings()).unwrap();
+    let etcd = Etcd::open(&settings(&server)).unwrap();
     let following = tokio::spawn(follow(etcd, keys(), move |found| {
         tell.send_replace(found.addresses());
     }));
     second.leads(9, &new);
-    server.has_plan(&new).await;
-    server.names_leader(2).await;
-    eventually("who follows is told", || {
+    has_plan(&server, &new).await;
+    names_leader(&server, 2).await;
+    eventually("who follows is told", async || {
         (*told.borrow() == ["r2:7400", "r1:7400"]).then_some(())
     })
     .await;
@@ -293,65 +168,65 @@ async fn a_deposed_leader_changes_nothing_once_its_successor_has_written() {
     // The first does not know yet.
     first.leads(5, &plan(&[(1, "a"), (4, "d")]));
     first.fails_by("newer epoch").await;
-    server.has_plan(&new).await;
-    server.names_leader(2).await;
+    has_plan(&server, &new).await;
+    names_leader(&server, 2).await;
 
     // It is told, and stops: its key goes at once, the leader's stays.
     first.says.send_replace(Said::default());
     first.stop().await;
     assert_eq!(server.below(&keys().replicas()).len(), 1);
-    server.names_leader(2).await;
+    names_leader(&server, 2).await;
     second.stop().await;
     assert!(server.below(&keys().leader()).is_empty());
-    server.has_plan(&new).await;
+    has_plan(&server, &new).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_mirror_is_whole_after_etcd_was_dead_or_hung_or_lost_its_data() {
-    if !has_etcd() {
+    if missing() {
         return;
     }
-    let mut server = Server::start(ROOMY_BYTES).await;
-    let replica = Publishing::start(&server.settings(), 1);
+    let mut server = EtcdServer::start(ROOMY_BYTES).await;
+    let replica = Publishing::start(&settings(&server), 1);
     // More than one transaction takes.
     let many: Contents = (0..1_500)
         .map(|job| (keys().unit(job, 0), Arc::from(format!("value {job}"))))
         .collect();
     replica.leads(5, &many);
-    server.has_plan(&many).await;
+    has_plan(&server, &many).await;
 
     server.kill();
     replica.leads(5, &plan(&[(1, "a"), (2_000, "b")]));
     replica.fails_by("is not reached").await;
     server.start_again().await;
-    server.has_plan(&plan(&[(1, "a"), (2_000, "b")])).await;
+    has_plan(&server, &plan(&[(1, "a"), (2_000, "b")])).await;
 
     server.kill();
-    server.life += 1;
+    server.lose_data();
     server.start_again().await;
-    server.has_plan(&plan(&[(1, "a"), (2_000, "b")])).await;
-    server.names_leader(1).await;
+    has_plan(&server, &plan(&[(1, "a"), (2_000, "b")])).await;
+    names_leader(&server, 1).await;
 
-    server.signal("-STOP");
+    server.freeze();
     replica.leads(5, &plan(&[(3, "c")]));
     replica.fails_by("no answer").await;
-    server.signal("-CONT");
-    server.has_plan(&plan(&[(3, "c")])).await;
-    server.names_leader(1).await;
+    server.thaw();
+    has_plan(&server, &plan(&[(3, "c")])).await;
+    names_leader(&server, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_etcd_takes_what_is_removed_and_the_rest_once_there_is_room() {
-    if !has_etcd() {
+    if missing() {
         return;
     }
-    let server = Server::start(1 << 20).await;
-    let replica = Publishing::start(&server.settings(), 1);
+    let server = EtcdServer::start(1 << 20).await;
+    let replica = Publishing::start(&settings(&server), 1);
     replica.leads(5, &plan(&[(1, "a"), (2, "b")]));
-    server.has_plan(&plan(&[(1, "a"), (2, "b")])).await;
+    has_plan(&server, &plan(&[(1, "a"), (2, "b")])).await;
     let filling = "x".repeat(100_000);
     let mut number = 0;
-    eventually("etcd is full", || {
+    eventually("etcd is full", async || {
         number += 1;
         let put = server.ctl(&["put", &format!("/filling/{number}"), &filling]);
         put.is_none().then_some(())
@@ -360,7 +235,7 @@ async fn a_full_etcd_takes_what_is_removed_and_the_rest_once_there_is_room() {
 
     replica.leads(5, &plan(&[(1, "a"), (3, "c")]));
     replica.fails_by("is full").await;
-    server.has_plan(&plan(&[(1, "a")])).await;
+    has_plan(&server, &plan(&[(1, "a")])).await;
 
     server.ctl(&["del", "--prefix", "/filling/"]).unwrap();
     let status = server.ctl(&["endpoint", "status", "-w", "json"]).unwrap();
@@ -369,15 +244,15 @@ async fn a_full_etcd_takes_what_is_removed_and_the_rest_once_there_is_room() {
     server.ctl(&["compact", &revision]).unwrap();
     server.ctl(&["defrag"]).unwrap();
     server.ctl(&["alarm", "disarm"]).unwrap();
-    server.has_plan(&plan(&[(1, "a"), (3, "c")])).await;
+    has_plan(&server, &plan(&[(1, "a"), (3, "c")])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_is_founded_by_as_many_as_are_expected_and_once() {
-    if !has_etcd() {
+    if missing() {
         return;
     }
-    let server = Server::start(ROOMY_BYTES).await;
+    let server = EtcdServer::start(ROOMY_BYTES).await;
     let founding = |id: u64, patience| FoundingPlan {
         id,
         address: format!("r{id}:7400"),
@@ -385,16 +260,16 @@ async fn a_cluster_is_founded_by_as_many_as_are_expected_and_once() {
         patience,
     };
     let start = async |id: u64, patience| {
-        let mut etcd = Etcd::open(&server.settings()).unwrap();
+        let mut etcd = Etcd::open(&settings(&server)).unwrap();
         gather(&mut etcd, &keys(), &founding(id, patience)).await
     };
-    let first = Publishing::start(&server.settings(), 1);
-    let third = Publishing::start(&server.settings(), 3);
+    let first = Publishing::start(&settings(&server), 1);
+    let third = Publishing::start(&settings(&server), 3);
     let late = start(1, Duration::from_secs(3)).await;
     let late = late.unwrap_err().to_string();
     assert!(late.starts_with("2 of 3 replicas"), "{late}");
 
-    let second = Publishing::start(&server.settings(), 2);
+    let second = Publishing::start(&settings(&server), 2);
     let (one, two, three) =
         tokio::join!(start(1, PATIENCE), start(2, PATIENCE), start(3, PATIENCE));
     let founded = one.unwrap();
@@ -403,12 +278,12 @@ async fn a_cluster_is_founded_by_as_many_as_are_expected_and_once() {
     assert_eq!(two.unwrap(), founded);
     assert_eq!(three.unwrap(), founded);
 
-    let fourth = Publishing::start(&server.settings(), 4);
+    let fourth = Publishing::start(&settings(&server), 4);
     let refused = start(4, PATIENCE).await;
     assert!(matches!(refused, Err(FoundingError::Others { id: 4, .. })));
     // A leader has begun: nobody founds it again.
     first.leads(1, &Contents::new());
-    server.names_leader(1).await;
+    names_leader(&server, 1).await;
     assert!(start(2, PATIENCE).await.unwrap().has_begun);
     server.ctl(&["del", &keys().bootstrap()]).unwrap();
     let refused = start(2, PATIENCE).await;
@@ -418,58 +293,115 @@ async fn a_cluster_is_founded_by_as_many_as_are_expected_and_once() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_user_proves_who_it_is() {
-    if !has_etcd() {
-        return;
-    }
-    let server = Server::start(ROOMY_BYTES).await;
-    server.ctl(&["user", "add", "root:rootword"]).unwrap();
-    server.ctl(&["user", "grant-role", "root", "root"]).unwrap();
-    server.ctl(&["user", "add", "muster:word"]).unwrap();
-    server.ctl(&["role", "add", "muster"]).unwrap();
+/// Lets etcd ask who everybody is: from now on by the name and the password of a user who may write what is ours, and nothing else.
+fn asking_for_users(server: &EtcdServer, settings: EtcdSettings) -> EtcdSettings {
+    let does = |words: &[&str]| drop(server.ctl(words).unwrap());
+    does(&["user", "add", "root:rootword"]);
+    does(&["user", "grant-role", "root", "root"]);
+    does(&["user", "add", "muster:word"]);
+    does(&["role", "add", "muster"]);
     let prefix = keys().prefix().to_owned();
-    let grant = [
-        "role",
-        "grant-permission",
-        "--prefix",
-        "muster",
-        "readwrite",
-        &prefix,
-    ];
-    server.ctl(&grant).unwrap();
-    server
-        .ctl(&["user", "grant-role", "muster", "muster"])
-        .unwrap();
-    server.ctl(&["auth", "enable"]).unwrap();
-
-    let file = server.folder.path().join("password");
-    std::fs::write(&file, "word\n").unwrap();
-    let known = EtcdSettings {
+    let grant = ["role", "grant-permission", "--prefix", "muster"];
+    does(&[&grant[..], &["readwrite", &prefix]].concat());
+    does(&["user", "grant-role", "muster", "muster"]);
+    does(&["auth", "enable"]);
+    let file = server.file("password");
+    fs::write(&file, "word\n").unwrap();
+    EtcdSettings {
         user: Some("muster".to_owned()),
-        password_file: Some(file.clone()),
-        ..server.settings()
-    };
-    let replica = Publishing::start(&known, 1);
-    eventually("it is published", || {
+        password_file: Some(file),
+        ..settings
+    }
+}
+
+/// With these settings a replica publishes itself, and is found.
+async fn works(settings: &EtcdSettings) {
+    let replica = Publishing::start(settings, 1);
+    eventually("it is published", async || {
         (*replica.standing.borrow() == Standing::Works).then_some(())
     })
     .await;
-    let mut etcd = Etcd::open(&known).unwrap();
+    let mut etcd = Etcd::open(settings).unwrap();
     let found = discover(&mut etcd, &keys()).await.unwrap();
     assert_eq!(found.addresses(), ["r1:7400"]);
+    replica.stop().await;
+}
 
-    let mut unknown = Etcd::open(&server.settings()).unwrap();
-    let refused = discover(&mut unknown, &keys()).await;
+/// How it fails with these settings: of which kind that is, and in words.
+async fn refused(settings: &EtcdSettings) -> (&'static str, String) {
+    let mut etcd = Etcd::open(settings).unwrap();
+    let error = discover(&mut etcd, &keys()).await.unwrap_err();
+    (error.kind(), error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_proves_who_it_is() {
+    if missing() {
+        return;
+    }
+    let server = EtcdServer::start(ROOMY_BYTES).await;
+    let known = asking_for_users(&server, settings(&server));
+    works(&known).await;
+    assert_eq!(refused(&settings(&server)).await.0, "denied");
+    fs::write(server.file("password"), "wrong").unwrap();
+    assert_eq!(refused(&known).await.0, "denied");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn etcd_proves_who_it_is_and_so_do_we() {
+    if missing() {
+        return;
+    }
+    let server = EtcdServer::start_secured(ROOMY_BYTES).await;
+    let proven = EtcdSettings {
+        ca: Some(server.file("ca.pem")),
+        certificate: Some(server.file("client.pem")),
+        key: Some(server.file("client.key")),
+        ..settings(&server)
+    };
+    works(&proven).await;
+
+    // Another authority, which vouches for us and not for etcd.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let ca = issue::authority(elsewhere.path(), "other").unwrap();
+    let mistrusting = EtcdSettings {
+        ca: Some(ca.certificate),
+        ..proven.clone()
+    };
+    let (kind, words) = refused(&mistrusting).await;
+    assert_eq!(kind, "unreachable", "{words}");
     assert!(
-        matches!(refused, Err(EtcdError::Denied { .. })),
-        "{refused:?}"
+        words.contains("UnknownIssuer") && words.contains("`etcd.ca`"),
+        "{words}"
     );
-    std::fs::write(&file, "wrong").unwrap();
-    let mut wrong = Etcd::open(&known).unwrap();
-    let refused = discover(&mut wrong, &keys()).await;
+    // Nobody.
+    let nobody = EtcdSettings {
+        certificate: None,
+        key: None,
+        ..proven.clone()
+    };
+    let (kind, words) = refused(&nobody).await;
+    assert_eq!(kind, "unreachable", "{words}");
     assert!(
-        matches!(refused, Err(EtcdError::Denied { .. })),
-        "{refused:?}"
+        words.contains("`etcd.certificate` is not set") && !words.contains("transport error"),
+        "{words}"
     );
+    // Somebody for whom the other authority vouches.
+    let user = PeerRole::User("client".to_owned());
+    let other = issue::certificate(elsewhere.path(), "client", &user, &[], 1).unwrap();
+    let stranger = EtcdSettings {
+        certificate: Some(other.certificate),
+        key: Some(other.key),
+        ..proven.clone()
+    };
+    let (kind, words) = refused(&stranger).await;
+    assert_eq!(kind, "unreachable", "{words}");
+    assert!(words.contains("not take `etcd.certificate`"), "{words}");
+
+    // A password beside the certificate, which stands for no user of etcd's.
+    let known = asking_for_users(&server, proven.clone());
+    works(&known).await;
+    assert_eq!(refused(&proven).await.0, "denied");
+    fs::write(server.file("password"), "wrong").unwrap();
+    assert_eq!(refused(&known).await.0, "denied");
 }

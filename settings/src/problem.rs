@@ -10,6 +10,9 @@ use crate::option::SettingsOption;
 /// How alike two names must be, from 0 to 1, for one to be suggested in the place of the other.
 const LIKENESS_MIN: f64 = 0.75;
 
+/// How alike a word and a keyword must be, where any other word may be meant as it stands.
+const MISSPELT_MIN: f64 = 0.9;
+
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -84,6 +87,16 @@ pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, candidate)| candidate)
 }
 
+/// The keyword that a word is nearly, in small or large letters: `submitter` for `submiter`. None if it is one of them, or unlike all.
+pub fn misspelt<'a>(word: &str, keywords: &[&'a str]) -> Option<&'a str> {
+    let small = word.to_lowercase();
+    let likeness = |keyword: &str| strsim::jaro_winkler(&small, keyword);
+    let rated = { keywords.iter() }.map(|keyword| (likeness(keyword), *keyword));
+    let best = rated.max_by(|(left, _), (right, _)| left.total_cmp(right));
+    best.filter(|(likeness, keyword)| *likeness >= MISSPELT_MIN && word != *keyword)
+        .map(|(_, keyword)| keyword)
+}
+
 /// Everything that is wrong with the settings of a role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problems {
@@ -97,5 +110,29 @@ impl fmt::Display for Problems {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines = { self.problems.iter() }.map(ToString::to_string);
         formatter.write_str(&lines.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_nearly_a_keyword_is_told_from_others() {
+        let keywords = ["auto", "submitter", "agent"];
+        for (word, keyword) in [
+            ("submiter", Some("submitter")),
+            ("sumbitter", Some("submitter")),
+            ("Submitter", Some("submitter")),
+            ("agents", Some("agent")),
+            ("atuo", Some("auto")),
+            ("auto", None),
+            ("muster", None),
+            ("nobody", None),
+            ("alice", None),
+            ("", None),
+        ] {
+            assert_eq!(misspelt(word, &keywords), keyword, "{word}");
+        }
     }
 }

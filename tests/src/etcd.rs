@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use muster_tls::{PeerRole, issue};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -26,13 +28,18 @@ pub fn has_etcd() -> bool {
     runs("etcd", "--version") && runs("etcdctl", "version")
 }
 
+/// Days that certificates hold: a test is over long before.
+const CERTIFICATE_DAYS: u64 = 1;
+
 /// An etcd of one member. It ends when it is dropped.
 #[derive(Debug)]
 pub struct EtcdServer {
-    /// `127.0.0.1:PORT`.
+    /// `127.0.0.1:PORT`, or `https://127.0.0.1:PORT`.
     pub endpoint: String,
     peer: String,
     quota_bytes: u64,
+    /// Whether it shows a certificate, and asks for one.
+    is_secured: bool,
     folder: TempDir,
     /// Its data lie in a folder with this number.
     life: u32,
@@ -45,20 +52,52 @@ impl EtcdServer {
     /// # Panics
     /// If it does not come up.
     pub async fn start(quota_bytes: u64) -> Self {
+        let mut server = Self::new(quota_bytes);
+        server.start_again().await;
+        server
+    }
+
+    /// As [`EtcdServer::start`], by TLS: it shows a certificate and asks for one, by an authority of its own. Files of its folder are
+    /// the authority's `ca.pem`, and `client.pem` with `client.key` for who asks it; its endpoint begins with `https://`.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub async fn start_secured(quota_bytes: u64) -> Self {
+        let mut server = Self::new(quota_bytes);
+        server.is_secured = true;
+        server.endpoint = format!("https://{}", server.endpoint);
+        let folder = server.folder.path();
+        issue::authority(folder, "etcd").unwrap();
+        let certify = |file: &str, role, names: &[String]| {
+            issue::certificate(folder, file, &role, names, CERTIFICATE_DAYS).unwrap();
+        };
+        // A replica's serves and shows: etcd's own needs both, as it asks itself too.
+        certify("etcd", PeerRole::Replica, &["127.0.0.1".to_owned()]);
+        certify("client", PeerRole::User("client".to_owned()), &[]);
+        server.start_again().await;
+        server
+    }
+
+    fn new(quota_bytes: u64) -> Self {
         let free = || {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             listener.local_addr().unwrap().to_string()
         };
-        let mut server = Self {
+        Self {
             endpoint: free(),
             peer: free(),
             quota_bytes,
+            is_secured: false,
             folder: tempfile::tempdir().unwrap(),
             life: 0,
             child: None,
-        };
-        server.start_again().await;
-        server
+        }
+    }
+
+    /// A file of its folder, by its name.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     /// Starts it on the data that it left.
@@ -66,18 +105,34 @@ impl EtcdServer {
     /// # Panics
     /// If it does not come up.
     pub async fn start_again(&mut self) {
-        let path = |name: String| self.folder.path().join(name);
-        let log = File::create(path(format!("log-{}", self.life))).unwrap();
+        let log = File::create(self.file(&format!("log-{}", self.life))).unwrap();
         let peer = format!("http://{}", self.peer);
-        let child = Command::new("etcd")
+        let client = if self.is_secured {
+            self.endpoint.clone()
+        } else {
+            format!("http://{}", self.endpoint)
+        };
+        let mut command = Command::new("etcd");
+        command
             .args(["--name", "only", "--data-dir"])
-            .arg(path(format!("data-{}", self.life)))
-            .arg(format!("--listen-client-urls=http://{}", self.endpoint))
-            .arg(format!("--advertise-client-urls=http://{}", self.endpoint))
+            .arg(self.file(&format!("data-{}", self.life)))
+            .arg(format!("--listen-client-urls={client}"))
+            .arg(format!("--advertise-client-urls={client}"))
             .arg(format!("--listen-peer-urls={peer}"))
             .arg(format!("--initial-advertise-peer-urls={peer}"))
             .arg(format!("--initial-cluster=only={peer}"))
-            .arg(format!("--quota-backend-bytes={}", self.quota_bytes))
+            .arg(format!("--quota-backend-bytes={}", self.quota_bytes));
+        if self.is_secured {
+            command.arg("--client-cert-auth");
+            for (option, file) in [
+                ("--trusted-ca-file", "ca.pem"),
+                ("--cert-file", "etcd.pem"),
+                ("--key-file", "etcd.key"),
+            ] {
+                command.arg(option).arg(self.file(file));
+            }
+        }
+        let child = command
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -96,12 +151,22 @@ impl EtcdServer {
     /// If it cannot be run.
     #[must_use]
     pub fn ctl(&self, words: &[&str]) -> Option<String> {
-        let output = Command::new("etcdctl")
-            .env("ETCDCTL_API", "3")
-            .args(["--endpoints", &self.endpoint, "--command-timeout=2s"])
-            .args(words)
-            .output()
-            .unwrap();
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args([
+            "--endpoints",
+            &self.endpoint,
+            "--command-timeout=2s",
+        ]);
+        if self.is_secured {
+            for (option, file) in [
+                ("--cacert", "ca.pem"),
+                ("--cert", "client.pem"),
+                ("--key", "client.key"),
+            ] {
+                command.arg(option).arg(self.file(file));
+            }
+        }
+        let output = command.args(words).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         output.status.success().then_some(text)
     }

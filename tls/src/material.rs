@@ -1,11 +1,10 @@
-//! What the files hold, and reading them again.
+//! What the files of certificates hold.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use rustls::RootCertStore;
@@ -20,9 +19,8 @@ use crate::error::TlsError;
 use crate::life::Life;
 use crate::peer_role::{PeerRole, role_of};
 use crate::settings::TlsSettings;
+use crate::watched::{Files, Watched};
 
-/// Pause between two looks at the files: what a renewal wrote is in use after it.
-pub const FILES_LOOKED_AT_EVERY: Duration = Duration::from_secs(2);
 /// HTTP/2, the only protocol that is spoken.
 const PROTOCOL: &[u8] = b"h2";
 /// Bits of a file's mode that let others than its owner and group read or write it.
@@ -60,21 +58,50 @@ pub fn count_renewal(is_done: bool) {
 /// A connection goes by what was current when it was opened; nothing is cut off when files change.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    shared: Arc<Shared>,
+    shared: Arc<Watched<CertificateFiles>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct CertificateFiles {
     settings: TlsSettings,
     /// Whom this process's certificate must speak for.
     needed: Option<PeerRole>,
-    current: RwLock<Arc<Material>>,
+}
+
+impl Files for CertificateFiles {
+    type Held = Material;
+    type Error = TlsError;
+
+    fn paths(&self) -> Vec<&Path> {
+        let TlsSettings {
+            ca,
+            certificate,
+            key,
+            ca_key: _,
+        } = &self.settings;
+        let files = [ca, certificate, key].into_iter().flatten();
+        files.map(PathBuf::as_path).collect()
+    }
+
+    fn read(&self) -> Result<Material, TlsError> {
+        Material::read(&self.settings, self.needed.as_ref())
+    }
+
+    fn tell(&self, outcome: Result<(), TlsError>) {
+        let result = if outcome.is_ok() { "ok" } else { "failed" };
+        counter!(RELOADS, "result" => result).increment(1);
+        match outcome {
+            Ok(()) => tracing::info!("the certificates have changed: new connections use them"),
+            Err(error) => {
+                tracing::error!(%error, "the certificates have changed and cannot be used: those from before stay");
+            }
+        }
+    }
 }
 
 /// One state of the files.
 #[derive(Debug)]
 pub(crate) struct Material {
-    stamps: Vec<Stamp>,
     pub(crate) client: Arc<ClientConfig>,
     /// None: this process has no certificate, and serves nobody.
     pub(crate) server: Option<Arc<ServerConfig>>,
@@ -82,26 +109,6 @@ pub(crate) struct Material {
     role: Option<PeerRole>,
     /// How long it holds.
     life: Option<Life>,
-}
-
-/// What shows that a file has changed: a renewal writes anew, or puts another file in its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    modified: Option<SystemTime>,
-    bytes: u64,
-}
-
-impl Stamp {
-    /// Of a file now; one that is not there has a stamp too.
-    pub(crate) fn of(path: &Path) -> Self {
-        let metadata = fs::metadata(path).ok();
-        Self {
-            modified: metadata
-                .as_ref()
-                .and_then(|metadata| metadata.modified().ok()),
-            bytes: metadata.map_or(0, |metadata| metadata.len()),
-        }
-    }
 }
 
 impl Tls {
@@ -124,13 +131,10 @@ impl Tls {
         if !settings.is_on() {
             return Ok(None);
         }
-        let material = Material::read(settings, needed.as_ref())?;
+        let settings = settings.clone();
+        let shared = Watched::open(CertificateFiles { settings, needed })?;
         Ok(Some(Self {
-            shared: Arc::new(Shared {
-                settings: settings.clone(),
-                needed,
-                current: RwLock::new(Arc::new(material)),
-            }),
+            shared: Arc::new(shared),
         }))
     }
 
@@ -149,66 +153,28 @@ impl Tls {
     /// What only opens connections, and reads no files.
     pub(crate) fn client_alone(client: ClientConfig) -> Self {
         let material = Material {
-            stamps: Vec::new(),
             client: Arc::new(speaking(client)),
             server: None,
             role: None,
             life: None,
         };
+        let no_files = CertificateFiles {
+            settings: TlsSettings::default(),
+            needed: None,
+        };
         Self {
-            shared: Arc::new(Shared {
-                settings: TlsSettings::default(),
-                needed: None,
-                current: RwLock::new(Arc::new(material)),
-            }),
+            shared: Arc::new(Watched::fixed(no_files, material)),
         }
     }
 
     pub(crate) fn current(&self) -> Arc<Material> {
-        Arc::clone(
-            &self
-                .shared
-                .current
-                .read()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        self.shared.current()
     }
 
     /// Looks at the files again and again, in a task that ends with the last clone. Changed ones that cannot be used are told
     /// of, and what was read before stays.
     pub fn keep_current(&self) {
-        let watched = Arc::downgrade(&self.shared);
-        tokio::spawn(async move {
-            let mut failed = None;
-            loop {
-                tokio::time::sleep(FILES_LOOKED_AT_EVERY).await;
-                let Some(shared) = watched.upgrade() else {
-                    return;
-                };
-                Self { shared }.look(&mut failed);
-            }
-        });
-    }
-
-    /// Reads the files if they have changed. `failed` is the state of them that could not be used: a renewal that is half done
-    /// fails once, and not again before something more is written.
-    fn look(&self, failed: &mut Option<Vec<Stamp>>) {
-        let stamps = stamps(&self.shared.settings);
-        if stamps == self.current().stamps || failed.as_ref() == Some(&stamps) {
-            return;
-        }
-        match self.reload() {
-            Ok(()) => {
-                *failed = None;
-                counter!(RELOADS, "result" => "ok").increment(1);
-                tracing::info!("the certificates have changed: new connections use them");
-            }
-            Err(error) => {
-                *failed = Some(stamps);
-                counter!(RELOADS, "result" => "failed").increment(1);
-                tracing::error!(%error, "the certificates have changed and cannot be used: those from before stay");
-            }
-        }
+        self.shared.keep_current();
     }
 
     /// Reads the files now.
@@ -216,26 +182,16 @@ impl Tls {
     /// # Errors
     /// As [`Tls::load_as`]; what was read before stays then.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let material = Material::read(&self.shared.settings, self.shared.needed.as_ref())?;
-        let mut current = self
-            .shared
-            .current
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        *current = Arc::new(material);
-        Ok(())
+        self.shared.reload()
     }
 }
 
 impl Material {
     fn read(settings: &TlsSettings, needed: Option<&PeerRole>) -> Result<Self, TlsError> {
-        // Before the files: a change while they are read shows at the next look.
-        let stamps = stamps(settings);
         let roots = Arc::new(roots(settings)?);
         let Some((path, chain, key)) = identity(settings)? else {
             let client = client_config(&roots).with_no_client_auth();
             return Ok(Self {
-                stamps,
                 client: Arc::new(speaking(client)),
                 server: None,
                 role: None,
@@ -267,7 +223,6 @@ impl Material {
         let client = client_config(&roots).with_client_auth_cert(chain, key);
         let client = client.map_err(|error| unusable(error.to_string()))?;
         Ok(Self {
-            stamps,
             client: Arc::new(speaking(client)),
             server: Some(Arc::new(server)),
             role,
@@ -382,11 +337,4 @@ fn warn_if_public(key: &Path) {
     if mode.is_ok_and(|mode| mode & MODE_OF_OTHERS != 0) {
         tracing::warn!(key = %key.display(), "everybody on this machine may read the private key: `chmod 600` it");
     }
-}
-
-fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
-    let files = [&settings.ca, &settings.certificate, &settings.key];
-    { files.into_iter().flatten() }
-        .map(|path| Stamp::of(path))
-        .collect()
 }

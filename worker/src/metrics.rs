@@ -8,12 +8,14 @@ use muster_core::command::{Exit, GpuDescription};
 use muster_core::health::Severity;
 use muster_core::ids::JobId;
 
+use crate::accounts::Reason;
 use crate::gpu_occupancy::GpuState;
 
 const RUNNING: &str = "muster_worker_tasks_running";
 const STARTS: &str = "muster_worker_task_starts_total";
 const EXITS: &str = "muster_worker_task_exits_total";
 const STUCK: &str = "muster_worker_tasks_stuck_total";
+const REFUSED: &str = "muster_worker_tasks_refused_total";
 const SPOILED: &str = "muster_worker_checkpoints_spoiled_total";
 const ROUND_TRIP: &str = "muster_worker_beat_round_trip_seconds";
 const BEAT_INTERVAL: &str = "muster_worker_beat_interval_seconds";
@@ -59,6 +61,9 @@ pub(crate) fn describe() {
     for name in [STUCK, SPOILED, UNSHIPPED_LOST, SHIP_FAILURES] {
         counter!(name).increment(0);
     }
+    for reason in Reason::ALL {
+        counter!(REFUSED, "reason" => reason.word()).increment(0);
+    }
     for (rule, severity) in ALERTED {
         counter!(FINDINGS, "rule" => rule, "severity" => severity.word()).increment(0);
     }
@@ -74,6 +79,10 @@ fn describe_tasks() {
     describe_counter!(
         STUCK,
         "tasks that could not be killed: they hang in the kernel"
+    );
+    describe_counter!(
+        REFUSED,
+        "tasks that did not begin because this host has no account that they may run as, by reason"
     );
     describe_counter!(SPOILED, "checkpoints that tasks said they could not read");
     describe_histogram!(ROUND_TRIP, "from sending a beat to its acknowledgement");
@@ -144,6 +153,10 @@ pub(crate) fn task_started() {
 
 pub(crate) fn task_exited(exit: &Exit) {
     counter!(EXITS, "kind" => exit_kind(exit)).increment(1);
+}
+
+pub(crate) fn task_refused(reason: Reason) {
+    counter!(REFUSED, "reason" => reason.word()).increment(1);
 }
 
 pub(crate) fn checkpoint_spoiled() {

@@ -18,7 +18,8 @@ use crate::view::JoinTokenView;
 pub(crate) enum Verb {
     /// Make a token by which workers without a certificate join, and print it once
     #[command(
-        after_help = "On the new host: muster worker --schedulers node1:7400 --join-token-file token. The worker makes its own key and \
+        after_help = "On the new host: muster worker --schedulers node1:7400 --join-token-file token, or --etcd etcd1:2379 in the \
+place of --schedulers where replicas publish themselves in etcd. The worker makes its own key and \
 is given a certificate by a replica that has the authority's key (`tls.ca_key`). docs/security.md tells the rest."
     )]
     Create(Create),

@@ -38,8 +38,25 @@ pub(crate) struct Worker {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Tokens by which workers without a certificate join
+    Token(Token),
+}
+
+/// `muster worker token`
+#[derive(Debug, Args)]
+struct Token {
     #[command(subcommand)]
-    Token(join_token::Verb),
+    verb: join_token::Verb,
+    // The option of every command ends where the worker has one of its own.
+    /// Endpoints of an etcd in which the replicas publish themselves, comma separated: counts where no address is given
+    /// [env: MUSTER_ETCD]
+    #[arg(
+        long,
+        global = true,
+        value_name = "ENDPOINTS",
+        value_delimiter = ',',
+        help_heading = "Options of every command"
+    )]
+    etcd: Vec<String>,
 }
 
 /// Flags that are short for longer values of options.
@@ -74,7 +91,10 @@ impl Worker {
     /// Does it.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self.verb {
-            Some(Verb::Token(verb)) => verb.run(options).await,
+            Some(Verb::Token(token)) => {
+                let options = options.clone().with_etcd(token.etcd);
+                token.verb.run(&options).await
+            }
             None => self.serve(),
         }
     }

@@ -257,8 +257,9 @@ fn progress(unit: &Unit) -> &[PastAttempt] {
 /// A failure of the job's own, so far as anybody knew.
 fn past_failure(past: &PastAttempt) -> Option<PastFailure> {
     let exit = past.exit.as_ref().filter(|exit| exit.code != Some(0))?;
-    let is_others =
-        |blame: &Blame| blame.charge == Charge::Infra || blame.class == Class::Scheduler;
+    let is_others = |blame: &Blame| {
+        blame.charge == Charge::Infra || matches!(blame.class, Class::Scheduler | Class::Site)
+    };
     let is_own = !past.blame.as_deref().is_some_and(is_others);
     is_own.then(|| PastFailure {
         hosts: past.hosts.iter().copied().collect(),

@@ -9,6 +9,9 @@ pub const EXIT_RUN_AGAIN: i32 = 75;
 /// Exit code by which a task says: do not restart me.
 pub const EXIT_DO_NOT_RESTART: i32 = 93;
 
+/// How the start error of a task begins that may run as nobody on its host: the site gave its user no account there.
+pub const NO_ACCOUNT: &str = "NO_ACCOUNT";
+
 /// How a process ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
@@ -51,6 +54,13 @@ impl Exit {
     pub fn was_for_hosts_memory(&self) -> bool {
         let is_bad = self.signal == Some(SIGKILL) || self.code.is_some_and(|code| code != 0);
         is_bad && self.sender == Some(SignalSender::Kernel) && !self.out_of_memory
+    }
+
+    /// Whether it could not be started because its user has no account on its host that tasks may run as.
+    #[must_use]
+    pub fn lacked_an_account(&self) -> bool {
+        let error = self.start_error.as_deref();
+        error.is_some_and(|error| error.starts_with(NO_ACCOUNT))
     }
 
     /// The same end, as readers before command format 4 know it.

@@ -61,4 +61,14 @@ async fn a_users_task_runs_as_the_account_that_its_host_has_for_that_user() {
     })
     .await;
     assert!(told.contains("`muster-test-eve`"), "{told}");
+    // Nothing is wrong with the host.
+    let words = ["job", "get", &number, "-o", "json"];
+    eventually("the site is to blame", async || {
+        let told = cluster.muster(Some(&token), &words).await.ok();
+        let told: Value = serde_json::from_str(&told).unwrap();
+        told.to_string()
+            .contains("\"class\":\"site\"")
+            .then_some(())
+    })
+    .await;
 }

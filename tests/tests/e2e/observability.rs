@@ -10,8 +10,8 @@ use std::time::Duration;
 use muster_client::Client;
 use muster_proto::v1;
 use muster_tests::{
-    Cluster, Member, Prometheus, Shape, eventually, has_prometheus, page, shell, skip, submit,
-    with_gpus,
+    Cluster, EtcdServer, Member, Prometheus, Shape, eventually, has_etcd, has_prometheus, page,
+    shell, skip, submit, with_gpus,
 };
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -46,6 +46,14 @@ const ABSENT: [(&str, &str); 5] = [
         "there are too few entries for a snapshot",
     ),
 ];
+
+/// What the cluster uses an etcd for, where one is installed; else its series are absent too.
+const OF_ETCD: (&str, &str) = (
+    "muster_etcd_",
+    "there is no etcd here (Debian: etcd-server)",
+);
+/// etcd's own default.
+const ETCD_BYTES: u64 = 2 << 30;
 
 /// A query of a dashboard's panel.
 #[derive(Clone, Debug)]
@@ -110,11 +118,14 @@ async fn alerts(prometheus: &Prometheus) -> BTreeMap<String, String> {
     rules.iter().map(alert).collect()
 }
 
-fn why_absent(expression: &str) -> Option<&'static str> {
-    let mut known = ABSENT.iter();
-    known
-        .find(|(name, _)| expression.contains(name))
-        .map(|(_, why)| *why)
+/// What gives nothing, and why.
+fn absent(has_etcd: bool) -> Vec<(&'static str, &'static str)> {
+    let of_etcd = (!has_etcd).then_some(OF_ETCD);
+    ABSENT.into_iter().chain(of_etcd).collect()
+}
+
+fn is_absent(expression: &str, absent: &[(&str, &str)]) -> bool {
+    absent.iter().any(|(name, _)| expression.contains(name))
 }
 
 /// Names of our series in an expression.
@@ -198,8 +209,23 @@ async fn fail_over(cluster: &mut Cluster, client: &Client, prometheus: &Promethe
     .await;
 }
 
+/// Lets etcd be dead until somebody complains.
+async fn interrupt(etcd: &mut EtcdServer, prometheus: &Prometheus) {
+    etcd.kill();
+    eventually("somebody misses etcd", async || {
+        let found = prometheus.query("muster_etcd_errors_total").await.unwrap();
+        (!found.is_empty()).then_some(())
+    })
+    .await;
+    etcd.start_again().await;
+}
+
 /// Evaluates queries until all that should give something do. Gives those that do not.
-async fn empty_ones(prometheus: &Prometheus, queries: &[Query]) -> Vec<Query> {
+async fn empty_ones(
+    prometheus: &Prometheus,
+    queries: &[Query],
+    absent: &[(&str, &str)],
+) -> Vec<Query> {
     let deadline = Instant::now() + PATIENCE;
     let mut left = queries.to_vec();
     loop {
@@ -214,7 +240,7 @@ async fn empty_ones(prometheus: &Prometheus, queries: &[Query]) -> Vec<Query> {
         left = empty;
         let are_expected = left
             .iter()
-            .all(|query| why_absent(&query.expression).is_some());
+            .all(|query| is_absent(&query.expression, absent));
         if are_expected || Instant::now() > deadline {
             return left;
         }
@@ -228,7 +254,14 @@ async fn every_panel_and_alert_reads_a_cluster_under_load_and_a_failover() {
         return skip("no prometheus and promtool here (the Debian package prometheus)");
     }
     let rules = Path::new(ROOT).join("deploy/prometheus/alerts.yaml");
-    let mut cluster = Cluster::start(Shape::default()).await;
+    let mut etcd = None;
+    if has_etcd() {
+        etcd = Some(EtcdServer::start(ETCD_BYTES).await);
+    }
+    let absent = absent(etcd.is_some());
+    let endpoint = etcd.as_ref().map(|etcd| ("MUSTER_ETCD", &*etcd.endpoint));
+    let variables: Vec<(&str, &str)> = endpoint.into_iter().collect();
+    let mut cluster = Cluster::start_with(Shape::default(), &variables).await;
     let client = cluster.client().await;
     let (replicas, workers) = (metrics_of(&cluster.replicas), metrics_of(&cluster.workers));
     let jobs = [
@@ -247,6 +280,9 @@ async fn every_panel_and_alert_reads_a_cluster_under_load_and_a_failover() {
     )
     .await;
 
+    if let Some(etcd) = &mut etcd {
+        interrupt(etcd, &prometheus).await;
+    }
     // Once more: what a new leader counts begins at nothing.
     load(&client).await;
     find(&cluster).await;
@@ -260,15 +296,15 @@ async fn every_panel_and_alert_reads_a_cluster_under_load_and_a_failover() {
         }));
         assert!(prometheus.query(expression).await.is_ok(), "{name}");
     }
-    let empty = empty_ones(&prometheus, &queries).await;
+    let empty = empty_ones(&prometheus, &queries, &absent).await;
     trickling.abort();
     let mut unexpected = empty.clone();
-    unexpected.retain(|query| why_absent(&query.expression).is_none());
+    unexpected.retain(|query| !is_absent(&query.expression, &absent));
     let unexpected: Vec<String> = { unexpected.iter() }
         .map(|query| format!("{}: {}", query.place, query.expression))
         .collect();
     assert!(unexpected.is_empty(), "these give nothing: {unexpected:#?}");
-    for (name, why) in ABSENT {
+    for (name, why) in absent {
         let is_used = empty.iter().any(|query| query.expression.contains(name));
         assert!(
             is_used,

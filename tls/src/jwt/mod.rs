@@ -6,15 +6,15 @@ mod keys;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::material::{FILES_LOOKED_AT_EVERY, Stamp};
 use crate::peer_role::is_name;
+use crate::watched::{Files, Watched};
 pub use keys::JwksError;
 use keys::Keys;
 
@@ -91,13 +91,41 @@ pub fn is_jwt(text: &str) -> bool {
 /// The keys of an identity provider, as their file had them last. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Jwks {
-    shared: Arc<Shared>,
+    shared: Arc<Watched<KeyFile>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct KeyFile {
     path: PathBuf,
-    current: RwLock<(Stamp, Arc<Keys>)>,
+}
+
+impl Files for KeyFile {
+    type Held = Keys;
+    type Error = JwksError;
+
+    fn paths(&self) -> Vec<&Path> {
+        vec![&self.path]
+    }
+
+    fn read(&self) -> Result<Keys, JwksError> {
+        let path = &self.path;
+        let text = fs::read_to_string(path).map_err(|source| JwksError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        Keys::parse(path, &text)
+    }
+
+    fn tell(&self, outcome: Result<(), JwksError>) {
+        match outcome {
+            Ok(()) => {
+                tracing::info!(path = %self.path.display(), "the identity provider's keys have changed");
+            }
+            Err(error) => {
+                tracing::error!(%error, "the identity provider's keys have changed and cannot be used: those from before stay");
+            }
+        }
+    }
 }
 
 impl Jwks {
@@ -106,28 +134,16 @@ impl Jwks {
     /// # Errors
     /// What is wrong with it.
     pub fn open(path: &Path) -> Result<Self, JwksError> {
+        let path = path.to_owned();
         Ok(Self {
-            shared: Arc::new(Shared {
-                path: path.to_owned(),
-                current: RwLock::new(read(path)?),
-            }),
+            shared: Arc::new(Watched::open(KeyFile { path })?),
         })
     }
 
     /// Looks at the file again and again, in a task that ends with the last clone. One that cannot be used is told of, and
     /// what was read before stays.
     pub fn keep_current(&self) {
-        let watched = Arc::downgrade(&self.shared);
-        tokio::spawn(async move {
-            let mut failed = None;
-            loop {
-                tokio::time::sleep(FILES_LOOKED_AT_EVERY).await;
-                let Some(shared) = watched.upgrade() else {
-                    return;
-                };
-                shared.look(&mut failed);
-            }
-        });
+        self.shared.keep_current();
     }
 
     /// What a token proves at this instant, in milliseconds since the Unix epoch.
@@ -135,47 +151,9 @@ impl Jwks {
     /// # Errors
     /// Why it proves nothing.
     pub fn check(&self, text: &str, expected: &Expected, now_ms: u64) -> Result<Proven, JwtError> {
-        let keys = {
-            let current = { self.shared.current.read() }.unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(&current.1)
-        };
-        let payload = signed(text, &keys)?;
+        let payload = signed(text, &self.shared.current())?;
         proven(&payload, expected, now_ms)
     }
-}
-
-impl Shared {
-    fn look(&self, failed: &mut Option<Stamp>) {
-        let stamp = Stamp::of(&self.path);
-        let is_known = {
-            let current = { self.current.read() }.unwrap_or_else(PoisonError::into_inner);
-            current.0 == stamp
-        };
-        if is_known || failed.as_ref() == Some(&stamp) {
-            return;
-        }
-        match read(&self.path) {
-            Ok(fresh) => {
-                *failed = None;
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-                tracing::info!(path = %self.path.display(), "the identity provider's keys have changed");
-            }
-            Err(error) => {
-                *failed = Some(stamp);
-                tracing::error!(%error, "the identity provider's keys have changed and cannot be used: those from before stay");
-            }
-        }
-    }
-}
-
-fn read(path: &Path) -> Result<(Stamp, Arc<Keys>), JwksError> {
-    // Before the file: a change while it is read shows at the next look.
-    let stamp = Stamp::of(path);
-    let text = fs::read_to_string(path).map_err(|source| JwksError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
-    Ok((stamp, Arc::new(Keys::parse(path, &text)?)))
 }
 
 #[derive(Deserialize)]

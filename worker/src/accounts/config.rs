@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use muster_settings::BrokenRule;
+use muster_settings::{BrokenRule, misspelt};
+use muster_supervisor::Account;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Numbers below it are the system's own accounts, on most systems (`UID_MIN` in `/etc/login.defs`).
 pub(super) const USERS_BEGIN: u32 = 1_000;
+
+/// Words of `tasks.run_as` that are no accounts' names.
+const KEYWORDS: [&str; 3] = ["auto", "submitter", "agent"];
 
 /// Whom a host's tasks run as.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -77,7 +81,8 @@ impl From<RunAs> for String {
 }
 
 impl TasksConfig {
-    /// Checks the rules that need nothing but the settings: whether an account is there, its host alone knows.
+    /// Checks the rules that need nothing but the settings: whether an account is there, its host alone knows. A name that is nearly a
+    /// word of ours is a slip, though, unless there is such an account where this is checked.
     pub(crate) fn validate(&self) -> Result<(), BrokenRule> {
         let broken = |key: &str, rule: &str| {
             Err(BrokenRule {
@@ -85,6 +90,15 @@ impl TasksConfig {
                 rule: rule.to_owned(),
             })
         };
+        if let RunAs::Account(name) = &self.run_as
+            && let Some(keyword) = misspelt(name, &KEYWORDS)
+            && matches!(Account::find(name), Ok(None))
+        {
+            let rule = format!(
+                "there is no account `{name}` here; did you mean `{keyword}`? If an account has that name, check this where it is"
+            );
+            return broken("tasks.run_as", &rule);
+        }
         if self.run_as == RunAs::Account(String::new()) {
             return broken(
                 "tasks.run_as",
@@ -132,6 +146,8 @@ mod tests {
         let nameless = BTreeMap::from([("alice".to_owned(), String::new())]);
         for (bad, key) in [
             (of("", &BTreeMap::new(), 1_000), "tasks.run_as"),
+            (of("submiter", &BTreeMap::new(), 1_000), "tasks.run_as"),
+            (of("Agent", &users, 1_000), "tasks.run_as"),
             (of("nobody", &users, 1_000), "tasks.users"),
             (of("auto", &nameless, 1_000), "tasks.users"),
             (of("auto", &users, 0), "tasks.min_uid"),
@@ -139,6 +155,14 @@ mod tests {
             let found = bad.validate().map_err(|broken| broken.key);
             assert_eq!(found, Err(key.to_owned()));
         }
+        // What is like no word of ours is an account's name, which its host knows.
+        assert_eq!(
+            of("muster-tasks", &BTreeMap::new(), 1_000).validate(),
+            Ok(())
+        );
+        let slip = of("submiter", &BTreeMap::new(), 1_000).validate();
+        let rule = slip.map_err(|broken| broken.rule).unwrap_err();
+        assert!(rule.contains("did you mean `submitter`?"), "{rule}");
     }
 
     #[test]

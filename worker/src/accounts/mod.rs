@@ -2,6 +2,7 @@
 
 mod config;
 mod places;
+mod refusal;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,6 +12,10 @@ use rustix::process::geteuid;
 
 pub use config::{RunAs, TasksConfig};
 pub(crate) use places::{PlaceError, open_to_accounts};
+pub(crate) use refusal::Reason;
+use refusal::Refusal;
+
+use crate::metrics;
 
 /// The name of the host's label that says whom tasks run as.
 pub(crate) const LABEL: &str = "muster.run-as";
@@ -50,7 +55,7 @@ pub(crate) struct Accounts {
     allow_root: bool,
     min_uid: u32,
     /// Why none of them can run, if what they need is not open to them.
-    closed: Option<String>,
+    closed: Option<Refusal>,
 }
 
 #[derive(Clone, Debug)]
@@ -115,9 +120,9 @@ impl Accounts {
 
     /// An account that the settings name; none if that is root, and may be.
     fn named(&self, key: &str, name: &str) -> Result<Option<Account>, AccountsError> {
-        let found = self.find(name).map_err(|reason| AccountsError::Account {
+        let found = self.find(name).map_err(|refusal| AccountsError::Account {
             key: key.to_owned(),
-            reason,
+            reason: refusal.words,
         })?;
         tracing::info!(account = name, uid = found.uid, "tasks may run as it");
         Ok((found.uid != 0).then_some(found))
@@ -140,87 +145,104 @@ impl Accounts {
     /// Runs no task any more, because of this: those that run already go on, as they would not if the agent did not start.
     pub(crate) fn close(&mut self, error: &PlaceError) {
         tracing::error!(%error, "no task begins on this host");
-        self.closed = Some(format!("NO_ACCOUNT: {error}"));
+        self.closed = Some(Refusal::new(Reason::Closed, error.to_string()));
     }
 
     /// Who a task of a user is here. The user database may be on another machine, and is asked off the runtime's threads.
     pub(crate) async fn identity_of(&self, user: &str) -> TaskIdentity {
-        if !matches!(self.whose, Whose::Submitters(_)) {
-            return self.look_up(user);
-        }
-        let (accounts, user) = (self.clone(), user.to_owned());
-        let found = tokio::task::spawn_blocking(move || accounts.look_up(&user)).await;
-        found.unwrap_or_else(|error| TaskIdentity {
-            refusal: Some(format!("looking its account up broke off: {error}")),
-            ..TaskIdentity::default()
-        })
-    }
-
-    fn look_up(&self, user: &str) -> TaskIdentity {
-        let found = match &self.whose {
-            _ if self.closed.is_some() => Err(self.closed.clone().unwrap_or_default()),
-            Whose::Agent => return TaskIdentity::default(),
-            Whose::One(account) => Ok(account.clone()),
-            Whose::Submitters(names) => self.of_submitter(names, user),
+        let found = if matches!(self.whose, Whose::Submitters(_)) {
+            let (accounts, user) = (self.clone(), user.to_owned());
+            let found = tokio::task::spawn_blocking(move || accounts.look_up(&user)).await;
+            found.unwrap_or_else(|error| {
+                let words = format!("looking the account up broke off: {error}");
+                Err(Refusal::new(Reason::Lookup, words))
+            })
+        } else {
+            self.look_up(user)
         };
         let (account, refusal) = match found {
-            // Root runs it as it is itself.
-            Ok(account) => (Some(account).filter(|account| account.uid != 0), None),
-            Err(why) => (None, Some(why)),
+            Ok(account) => (account, None),
+            Err(refusal) => {
+                metrics::task_refused(refusal.reason);
+                (None, Some(refusal.told()))
+            }
         };
+        let any_container_user = self.allow_root && self.are_others();
         TaskIdentity {
             account,
             refusal,
-            any_container_user: self.allow_root,
+            any_container_user,
         }
+    }
+
+    /// The account; none if it is the agent's.
+    fn look_up(&self, user: &str) -> Result<Option<Account>, Refusal> {
+        if let Some(refusal) = &self.closed {
+            return Err(refusal.clone());
+        }
+        let account = match &self.whose {
+            Whose::Agent => return Ok(None),
+            Whose::One(account) => account.clone(),
+            Whose::Submitters(names) => self.of_submitter(names, user)?,
+        };
+        // Root runs it as it is itself.
+        Ok(Some(account).filter(|account| account.uid != 0))
     }
 
     fn of_submitter(
         &self,
         names: &BTreeMap<String, String>,
         user: &str,
-    ) -> Result<Account, String> {
+    ) -> Result<Account, Refusal> {
         if user.is_empty() {
-            return Err(
-                "NO_ACCOUNT: tasks run as their job's user here (`tasks.run_as`), and the leader does not say who that is: it is of an \
-                 older version, upgrade the replicas first"
-                    .to_owned(),
-            );
+            return Err(Refusal::new(
+                Reason::Unnamed,
+                "tasks run as their job's user here (`tasks.run_as`), and the leader does not say who that is: it is of an older version, \
+                 upgrade the replicas first",
+            ));
         }
         let name = names.get(user).map_or(user, String::as_str);
-        self.find(name)
-            .map_err(|why| format!("NO_ACCOUNT: tasks of the user `{user}` do not run here: {why}"))
+        self.find(name).map_err(|Refusal { reason, words }| {
+            let words = format!("tasks of the user `{user}` do not run here: {words}");
+            Refusal { reason, words }
+        })
     }
 
     /// The account of a name, if tasks may run as it.
     ///
     /// # Errors
     /// Why they may not, with the way out.
-    fn find(&self, name: &str) -> Result<Account, String> {
+    fn find(&self, name: &str) -> Result<Account, Refusal> {
         self.judge(name, Account::find(name))
     }
 
-    fn judge(&self, name: &str, found: io::Result<Option<Account>>) -> Result<Account, String> {
+    fn judge(&self, name: &str, found: io::Result<Option<Account>>) -> Result<Account, Refusal> {
         let account = match found {
             Ok(Some(account)) => account,
             Ok(None) => {
-                return Err(format!(
+                let words = format!(
                     "this host has no account `{name}`: make one, or name another one (`tasks.users`, `tasks.run_as` of the worker)"
-                ));
+                );
+                return Err(Refusal::new(Reason::Missing, words));
             }
-            Err(error) => return Err(format!("looking the account `{name}` up failed: {error}")),
+            Err(error) => {
+                let words = format!("looking the account `{name}` up failed: {error}");
+                return Err(Refusal::new(Reason::Lookup, words));
+            }
         };
         let uid = account.uid;
         if uid == 0 && !self.allow_root {
-            return Err(format!(
+            let words = format!(
                 "the account `{name}` is root (uid 0), as which tasks run only where the host allows it (`tasks.allow_root` of the worker)"
-            ));
+            );
+            return Err(Refusal::new(Reason::Forbidden, words));
         }
         if uid != 0 && uid < self.min_uid {
-            return Err(format!(
+            let words = format!(
                 "the account `{name}` has the uid {uid}, and those below {} are the system's own (`tasks.min_uid` of the worker)",
                 self.min_uid
-            ));
+            );
+            return Err(Refusal::new(Reason::Forbidden, words));
         }
         Ok(account)
     }
@@ -241,35 +263,33 @@ mod tests {
         }
     }
 
-    fn refusal(accounts: &Accounts, user: &str) -> String {
-        let identity = accounts.look_up(user);
-        assert_eq!(identity.account, None);
-        identity.refusal.unwrap()
+    fn refusal(accounts: &Accounts, user: &str) -> (&'static str, String) {
+        let refusal = accounts.look_up(user).unwrap_err();
+        (refusal.reason.word(), refusal.told())
     }
 
     #[test]
     fn a_submitter_is_the_account_of_that_name_or_the_one_that_the_host_names() {
         let accounts = submitters(false, &[("ada@example.org", "nobody")]);
         for user in ["nobody", "ada@example.org"] {
-            let identity = accounts.look_up(user);
-            assert_eq!(identity.account, Account::find("nobody").unwrap(), "{user}");
-            assert_eq!(identity.refusal, None);
-            assert!(!identity.any_container_user);
+            let account = accounts.look_up(user).unwrap();
+            assert_eq!(account, Account::find("nobody").unwrap(), "{user}");
         }
     }
 
     #[test]
     fn who_has_no_account_or_one_of_the_system_is_refused_with_the_way_out() {
         let accounts = submitters(false, &[("eve", "root")]);
-        for (user, account, way_out) in [
-            ("no-such-user", "`no-such-user`", "tasks.users"),
-            ("root", "`root`", "tasks.allow_root"),
-            ("eve", "`root`", "tasks.allow_root"),
-            ("daemon", "`daemon`", "tasks.min_uid"),
-            ("0", "`0`", "tasks.users"),
-            ("", "job's user", "upgrade the replicas"),
+        for (user, account, kind, way_out) in [
+            ("no-such-user", "`no-such-user`", "missing", "tasks.users"),
+            ("root", "`root`", "forbidden", "tasks.allow_root"),
+            ("eve", "`root`", "forbidden", "tasks.allow_root"),
+            ("daemon", "`daemon`", "forbidden", "tasks.min_uid"),
+            ("0", "`0`", "missing", "tasks.users"),
+            ("", "job's user", "unnamed", "upgrade the replicas"),
         ] {
-            let why = refusal(&accounts, user);
+            let (reason, why) = refusal(&accounts, user);
+            assert_eq!(reason, kind, "{why}");
             assert!(
                 why.starts_with("NO_ACCOUNT: ") && why.contains(account),
                 "{why}"
@@ -279,9 +299,36 @@ mod tests {
     }
 
     #[test]
+    fn a_user_database_that_does_not_answer_is_no_missing_account() {
+        let failed = Err(io::Error::from(io::ErrorKind::TimedOut));
+        let refusal = submitters(false, &[]).judge("ada", failed).unwrap_err();
+        assert_eq!(refusal.reason, Reason::Lookup);
+        assert!(refusal.told().starts_with("ACCOUNT_LOOKUP: "));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_goes_to_the_supervisor_and_is_counted() {
+        let exporter = muster_exporter::install().unwrap();
+        let mut accounts = submitters(true, &[]);
+        let identity = accounts.identity_of("nobody").await;
+        assert_eq!(identity.account, Account::find("nobody").unwrap());
+        assert_eq!(identity.refusal, None);
+        assert!(identity.any_container_user);
+        accounts.closed = Some(Refusal::new(Reason::Closed, "/data is not open"));
+        let identity = accounts.identity_of("nobody").await;
+        assert_eq!(identity.account, None);
+        assert_eq!(
+            identity.refusal.as_deref(),
+            Some("NO_ACCOUNT: /data is not open")
+        );
+        let counted = "muster_worker_tasks_refused_total{reason=\"closed\"} 1";
+        let page = exporter.render();
+        assert!(page.contains(counted), "{page}");
+    }
+
+    #[test]
     fn root_is_itself_where_the_host_allows_it() {
-        let identity = submitters(true, &[]).look_up("root");
-        assert_eq!((identity.account, identity.refusal), (None, None));
+        assert_eq!(submitters(true, &[]).look_up("root"), Ok(None));
     }
 
     #[test]

@@ -42,7 +42,7 @@ const STALE: v1::Consistency = v1::Consistency::Stale;
 ///
 /// Collects versions, settings, logs and metrics of replicas and workers, and the cluster's state as lists show it. It holds no
 /// tokens, keys, task secrets, commands or environments of jobs; look through it all the same before you give it away. What
-/// could not be had is named in its manifest.json.
+/// could not be had is named in its manifest.json. Where nobody answers, the file is made all the same, and the command fails.
 #[derive(Debug, Args)]
 pub(crate) struct Bundle {
     /// The file; muster-debug-TIME.tar.gz in this folder if none is given
@@ -61,14 +61,15 @@ impl Bundle {
         let folder = format!("muster-debug-{stamp}");
         let path =
             { self.out.clone() }.unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.gz")));
+        let client = options.connect().await?;
         let named = |error| Failure::new(format!("{}: {error}", path.display()));
         let file = File::create_new(&path).map_err(named)?;
         let mut collector = Collector {
-            client: options.connect().await?,
+            client,
             author: current_user(),
             collection: Collection::default(),
         };
-        collector.collect(&self.worker).await;
+        let reached = collector.collect(&self.worker).await;
         let collection = collector.collection;
         let time_s = u64::try_from(now.as_second()).unwrap_or_default();
         let made = (folder.as_str(), &*now.to_string(), time_s);
@@ -91,6 +92,7 @@ impl Bundle {
                 render_document(format, &told)?
             }
         })?;
+        reached?;
         Ok(Exit::Ok)
     }
 }
@@ -103,7 +105,9 @@ struct Collector {
 }
 
 impl Collector {
-    async fn collect(&mut self, workers: &[String]) {
+    /// # Errors
+    /// Why nobody told anything.
+    async fn collect(&mut self, workers: &[String]) -> Result<(), ClientError> {
         let client = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "os": std::env::consts::OS,
@@ -111,13 +115,14 @@ impl Collector {
         });
         self.collection
             .add("client.json", Ok::<_, ClientError>(client));
+        let of_ourselves = self.collection.count();
         let status = self.client.status(STALE).await;
         self.collection
             .add("status.json", status.clone().map(StatusView::from));
         let hosts = self.hosts().await;
         self.lists().await;
         self.jobs().await;
-        if let Ok(status) = status {
+        if let Ok(status) = &status {
             self.events(status.revision, &hosts).await;
             for replica in &status.replicas {
                 self.replica(replica).await;
@@ -132,6 +137,10 @@ impl Collector {
                 told.map_err(|_| silent())
                     .and_then(|told| told.map_err(text)),
             );
+        }
+        match status {
+            Err(error) if self.collection.count() == of_ourselves => Err(error),
+            _ => Ok(()),
         }
     }
 

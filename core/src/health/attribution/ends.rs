@@ -60,9 +60,13 @@ fn by_contract(ended: &Ended<'_>) -> Option<Attribution> {
     }
 }
 
-/// It could not be started: the host's, as long as others can.
+/// It could not be started: the host's, as long as others can. One without the user's account is as well as any other.
 fn by_start_error(culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
     let error = exit.start_error.as_ref()?;
+    if exit.lacked_an_account() {
+        let found = Attribution::new(Step::Telling, Class::Site, 1_000).because(error);
+        return Some(found.then(&[Measure::Requeue, Measure::Avoid]));
+    }
     Some(host(culprit, 700).because(error))
 }
 

@@ -50,6 +50,8 @@ words! {
         Scheduler = "scheduler",
         /// Nobody knows.
         Unknown = "unknown",
+        /// The site's configuration: nothing is broken, and somebody has to decide.
+        Site = "site",
     }
 }
 
@@ -230,7 +232,7 @@ impl Attribution {
     fn new(step: Step, class: Class, confidence_permille: u16) -> Self {
         let charge = match class {
             Class::User | Class::Unknown => Charge::User,
-            Class::Scheduler => Charge::None,
+            Class::Scheduler | Class::Site => Charge::None,
             Class::Software | Class::Gpu | Class::Host | Class::Nic | Class::Storage => {
                 Charge::Infra
             }

@@ -373,6 +373,14 @@ fn every_kind_of_end_has_its_cause() {
             "host host1 700 infra: requeue avoid",
         ),
         (
+            "no account",
+            Play::of(&[Some(Exit {
+                start_error: Some("NO_ACCOUNT: this host has no account `ada`".to_owned()),
+                ..Exit::default()
+            })]),
+            "site 1000 none: requeue avoid",
+        ),
+        (
             "bus error",
             Play::of(&[signal(7, "")]),
             "user 700 user: requeue",

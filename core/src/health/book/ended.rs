@@ -99,7 +99,7 @@ impl Book {
         // A segmentation fault is the program's, as long as nothing else is known: a host that breaks programs causes them too.
         let is_others = match blame.class {
             Class::User => !blame.is_open(),
-            Class::Scheduler | Class::Software => true,
+            Class::Scheduler | Class::Software | Class::Site => true,
             Class::Gpu | Class::Host | Class::Nic | Class::Storage | Class::Unknown => false,
         };
         // What many hosts went through at once is held against none.

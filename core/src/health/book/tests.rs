@@ -1028,6 +1028,22 @@ fn open_end(site: &mut Site, end: &BadEnd) {
 }
 
 #[test]
+fn what_the_site_has_not_set_up_is_held_against_no_host() {
+    let failures = |class| {
+        let mut site = Site::new();
+        let mut refused = found(class, host(10), Measure::Requeue);
+        refused.blame.component = None;
+        site.with_place(10, |book, rules, place| {
+            book.ended(rules, &refused, &end(1, "ann", 10, 0), place)
+        });
+        let record = site.book.records.get(&HostId(10));
+        record.map_or(0, |it| it.counts(TimeMs(MINUTE_MS), 0).failures)
+    };
+    assert_eq!(failures(Class::Host), 1);
+    assert_eq!(failures(Class::Site), 0);
+}
+
+#[test]
 fn an_end_is_compared_with_those_of_a_day() {
     let mut site = Site::new();
     open_end(&mut site, &end(1, "ann", 1, 0));
