@@ -262,5 +262,4 @@ fn from_open(error: OpenError) -> PastError {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests;

@@ -1,5 +1,10 @@
+//! What is told of the past, over what may be kept of it.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use muster_proto::raft::v1 as proto;
 
 use super::*;
 use crate::batch::Batch;
@@ -7,8 +12,7 @@ use crate::codec::{convert, frame};
 use crate::disk::LogChange;
 use crate::memory::{MemoryLog, MemorySnapshots};
 use crate::peer::Peer;
-use crate::types::{LeaderId, LogId, StoredMembership};
-use muster_proto::raft::v1 as proto;
+use crate::types::{LeaderId, LogId};
 
 /// Whose commands take as many revisions as they say, and whose state is all that it was told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,7 +112,6 @@ impl Replica {
             self.applied.state.apply(7, command);
         }
         self.applied.last = Some(id(index));
-        self.applied.membership = StoredMembership::default();
     }
 
     fn snapshot(&self) {

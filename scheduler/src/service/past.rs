@@ -65,7 +65,10 @@ pub(crate) async fn state(
     };
     let (outcome, answer) = match told {
         Ok(Ok(state)) => ("shown", Ok(state)),
-        Ok(Err(error)) => refused(&error),
+        Ok(Err(error)) => {
+            let (outcome, status) = refused(&error);
+            (outcome, Err(status))
+        }
         Err(_) => ("late", Err(late(revision))),
     };
     count(outcome);
@@ -162,11 +165,11 @@ async fn forget(slot: Weak<Mutex<Slot>>, serial: u64, told: Telling) {
 }
 
 /// How it is counted that a state cannot be told, and what the caller hears.
-fn refused(error: &PastError) -> (&'static str, Result<State, Status>) {
+fn refused(error: &PastError) -> (&'static str, Status) {
     let number = |key, revision: &u64| (key, revision.to_string());
     let out_of_range = |reason, message: &str, facts: &[(&str, String)]| {
         let status = status::error(Code::OutOfRange, reason, message, facts);
-        ("refused", Err(status))
+        ("refused", status)
     };
     let message = error.to_string();
     match error {
@@ -191,13 +194,13 @@ fn refused(error: &PastError) -> (&'static str, Result<State, Status>) {
             let message = format!("{message}, which is limited to {limit} s (VIEW_MAX)");
             let reason = "VIEW_TOO_LONG";
             let status = status::error(Code::ResourceExhausted, reason, &message, &[]);
-            ("failed", Err(status))
+            ("failed", status)
         }
         PastError::Stopped | PastError::Unreadable { .. } => {
             tracing::error!(%error, "the past cannot be told");
             let unavailable = Code::Unavailable;
             let status = status::retryable(unavailable, "UNREADABLE", &message, &[], RETRY);
-            ("failed", Err(status))
+            ("failed", status)
         }
     }
 }
@@ -244,8 +247,7 @@ mod tests {
             asked: 7,
             oldest: 42,
         };
-        let (outcome, refused) = refused(&too_old);
-        let status = refused.unwrap_err();
+        let (outcome, status) = refused(&too_old);
         assert_eq!((outcome, status.code()), ("refused", Code::OutOfRange));
         assert!(status.message().contains("begins at 42"), "{status}");
         assert!(
