@@ -4,8 +4,9 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, value_parser};
 use muster_client::{Client, ClientConfig, EtcdSettings, TlsSettings, Token};
+use muster_core::ids::Revision;
 use muster_proto::v1::Consistency;
 
 use crate::contexts::{self, Cluster, read_token};
@@ -193,6 +194,37 @@ impl Freshness {
         } else {
             Consistency::Linearizable
         }
+    }
+}
+
+/// Of when a read shows the cluster.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Moment {
+    #[command(flatten)]
+    freshness: Freshness,
+    /// Show it as it was at this revision (as answers, events and the audit log name it), as far as a replica's log still reaches
+    #[arg(long, value_name = "REVISION", value_parser = value_parser!(u64).range(1..))]
+    at: Option<u64>,
+}
+
+impl Moment {
+    /// As the wire has it.
+    pub(crate) fn consistency(self) -> Consistency {
+        self.freshness.consistency()
+    }
+
+    /// Whether it is the past.
+    pub(crate) fn is_past(self) -> bool {
+        self.at.is_some()
+    }
+
+    /// A connection that reads the cluster as it was then.
+    pub(crate) async fn connect(self, options: &Options) -> Result<Client, Failure> {
+        let client = options.connect().await?;
+        Ok(match self.at {
+            Some(revision) => client.at(Revision(revision)),
+            None => client,
+        })
     }
 }
 

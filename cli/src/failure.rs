@@ -139,6 +139,9 @@ fn help(error: &ClientError) -> Option<String> {
         ClientError::Config { .. } => {
             "give --address host:port[,host:port...], MUSTER_ADDR, or a context"
         }
+        ClientError::OtherRevision { .. } => {
+            "--address names another replica; all can show the past once all run this version"
+        }
         ClientError::Compacted { .. } | ClientError::Malformed { .. } => return None,
         ClientError::Refused { refusal, .. } => return refused(refusal).map(str::to_owned),
     };
@@ -158,6 +161,10 @@ fn refused(refusal: &Refusal) -> Option<&'static str> {
         }
         "HOST_UNREACHABLE" => "the host keeps the output; it can be read once its worker is back",
         "NOT_RUNNING" => "`muster job get` shows where its tasks stand",
+        "REVISION_TOO_OLD" => {
+            "--address names another replica, which may keep more; a backup of before can be restored into a cluster of its own"
+        }
+        "REVISION_INSIDE" => "ask for one of the two revisions",
         "NOT_YOURS" => {
             "MUSTER_USER says who you are; an admin is one who is named in the replicas' setting `admins`"
         }

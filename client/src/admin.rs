@@ -136,12 +136,17 @@ impl Client {
     ) -> Result<v1::GetHealthResponse, ClientError> {
         let request = v1::GetHealthRequest {
             consistency: consistency.into(),
+            at_revision: self.at_revision(),
             ..v1::GetHealthRequest::default()
         };
-        self.call(self.operation("read the health"), |channel| async move {
-            admin(channel).get_health(request).await
-        })
-        .await
+        let operation = self.operation("read the health");
+        let answer = self
+            .call(operation, |channel| async move {
+                admin(channel).get_health(request).await
+            })
+            .await?;
+        self.check_revision(operation.name, answer.revision)?;
+        Ok(answer)
     }
 
     /// Replaces the health rules, or (`dry_run`) tells what they would have blocked. An empty `request_id` is filled in.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use muster_core::ids::RequestId;
+use muster_core::ids::{RequestId, Revision};
 use muster_proto::MEMBERSHIP_HEADER;
 use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
@@ -28,6 +28,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<Shared>,
+    /// The revision at which reads look at the cluster; none: as it is.
+    at: Option<Revision>,
 }
 
 #[derive(Debug)]
@@ -66,6 +68,7 @@ impl Client {
         };
         let client = Self {
             shared: Arc::new(shared),
+            at: None,
         };
         if discover {
             if let Some(etcd) = etcd {
@@ -75,6 +78,41 @@ impl Client {
             client.discover().await?;
         }
         Ok(client)
+    }
+
+    /// A client that reads the cluster as it was at a revision; it shares the connections. What it does beside reading it does
+    /// now, and what is no part of the replicated state (status, output, progress) it reads as it is.
+    ///
+    /// A replica tells what its own log still has: its reads may be [`ClientError::Refused`] with reason `REVISION_TOO_OLD`
+    /// (metadata `oldest`), `REVISION_AHEAD` (`newest`), `REVISION_INSIDE` (`before`, `after`) or `VIEW_TOO_LONG`. From a replica
+    /// that is too old to know of the past they are [`ClientError::OtherRevision`].
+    #[must_use]
+    pub fn at(&self, revision: Revision) -> Self {
+        Self {
+            at: Some(revision),
+            ..self.clone()
+        }
+    }
+
+    /// The revision that reads ask for; 0 asks for the present.
+    pub(crate) fn at_revision(&self) -> u64 {
+        self.at.map_or(0, Revision::get)
+    }
+
+    /// Refuses an answer that shows another revision than the one that was asked for.
+    pub(crate) fn check_revision(
+        &self,
+        operation: &'static str,
+        shown: u64,
+    ) -> Result<(), ClientError> {
+        match self.at {
+            Some(asked) if asked.get() != shown => Err(ClientError::OtherRevision {
+                operation,
+                asked,
+                shown: Revision(shown),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Learns every replica's address and who leads, from any replica that answers.

@@ -37,13 +37,16 @@ impl Client {
         let mut rows = Vec::new();
         let mut revision = None;
         request.page_size = PAGE_ROWS;
+        request.at_revision = self.at_revision();
+        let operation = self.operation("list hosts");
         loop {
             let page = self
-                .call(self.operation("list hosts"), |channel| {
+                .call(operation, |channel| {
                     let request = request.clone();
                     async move { cluster(channel).list_hosts(request).await }
                 })
                 .await?;
+            self.check_revision(operation.name, page.revision)?;
             let first = *revision.get_or_insert(Revision(page.revision));
             rows.extend(page.hosts);
             if page.next_page_token.is_empty() {
@@ -64,13 +67,16 @@ impl Client {
         let mut rows = Vec::new();
         let mut revision = None;
         request.page_size = PAGE_ROWS;
+        request.at_revision = self.at_revision();
+        let operation = self.operation("list GPUs");
         loop {
             let page = self
-                .call(self.operation("list GPUs"), |channel| {
+                .call(operation, |channel| {
                     let request = request.clone();
                     async move { cluster(channel).list_gpus(request).await }
                 })
                 .await?;
+            self.check_revision(operation.name, page.revision)?;
             let first = *revision.get_or_insert(Revision(page.revision));
             rows.extend(page.gpus);
             if page.next_page_token.is_empty() {
@@ -94,14 +100,17 @@ impl Client {
             consistency: consistency.into(),
             page_size: PAGE_ROWS,
             page_token: String::new(),
+            at_revision: self.at_revision(),
         };
+        let operation = self.operation("list queues");
         loop {
             let page = self
-                .call(self.operation("list queues"), |channel| {
+                .call(operation, |channel| {
                     let request = request.clone();
                     async move { cluster(channel).list_queues(request).await }
                 })
                 .await?;
+            self.check_revision(operation.name, page.revision)?;
             let first = *revision.get_or_insert(Revision(page.revision));
             rows.extend(page.queues);
             if page.next_page_token.is_empty() {
@@ -126,14 +135,17 @@ impl Client {
             consistency: consistency.into(),
             page_size: PAGE_ROWS,
             page_token: String::new(),
+            at_revision: self.at_revision(),
         };
+        let operation = self.operation("read the queues");
         loop {
             let page = self
-                .call(self.operation("read the queues"), |channel| {
+                .call(operation, |channel| {
                     let request = request.clone();
                     async move { cluster(channel).list_queues(request).await }
                 })
                 .await?;
+            self.check_revision(operation.name, page.revision)?;
             let first = *revision.get_or_insert(Revision(page.revision));
             tree.history_half_life_ms = page.history_half_life_ms;
             tree.defragment = page.defragment;
@@ -157,12 +169,15 @@ impl Client {
     ) -> Result<(Revision, v1::Topology), ClientError> {
         let request = v1::GetTopologyRequest {
             consistency: consistency.into(),
+            at_revision: self.at_revision(),
         };
+        let operation = self.operation("read the topology");
         let answer = self
-            .call(self.operation("read the topology"), |channel| async move {
+            .call(operation, |channel| async move {
                 cluster(channel).get_topology(request).await
             })
             .await?;
+        self.check_revision(operation.name, answer.revision)?;
         let topology = answer.topology.unwrap_or_default();
         Ok((Revision(answer.revision), topology))
     }

@@ -62,6 +62,18 @@ pub enum ClientError {
         /// Newest revision that is forgotten.
         compacted: Revision,
     },
+    /// The past was asked for, and the answer shows another revision: the replica is of a build that does not know the question.
+    #[error(
+        "cannot {operation} at revision {asked}: the replica that answered shows revision {shown}, it is too old to show the past"
+    )]
+    OtherRevision {
+        /// What was attempted.
+        operation: &'static str,
+        /// The revision that was asked for.
+        asked: Revision,
+        /// The revision that the answer shows.
+        shown: Revision,
+    },
     /// The answer lacks something or contradicts the contract: client and cluster differ in version.
     #[error("cannot {operation}: the answer is not understood, {detail}; is the cluster newer?")]
     Malformed {

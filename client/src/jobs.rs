@@ -185,12 +185,17 @@ impl Client {
             consistency: consistency.into(),
             unit_page_size: page_rows(units_max),
             unit_page_token,
+            at_revision: self.at_revision(),
         };
-        self.call(self.operation("read the job"), |channel| {
-            let request = request.clone();
-            async move { jobs(channel).get_job(request).await }
-        })
-        .await
+        let operation = self.operation("read the job");
+        let page = self
+            .call(operation, |channel| {
+                let request = request.clone();
+                async move { jobs(channel).get_job(request).await }
+            })
+            .await?;
+        self.check_revision(operation.name, page.revision)?;
+        Ok(page)
     }
 
     /// One page of the jobs that match, newest first.
@@ -199,13 +204,18 @@ impl Client {
     /// Those of a call.
     pub async fn list_jobs_page(
         &self,
-        request: v1::ListJobsRequest,
+        mut request: v1::ListJobsRequest,
     ) -> Result<v1::ListJobsResponse, ClientError> {
-        self.call(self.operation("list jobs"), |channel| {
-            let request = request.clone();
-            async move { jobs(channel).list_jobs(request).await }
-        })
-        .await
+        request.at_revision = self.at_revision();
+        let operation = self.operation("list jobs");
+        let page = self
+            .call(operation, |channel| {
+                let request = request.clone();
+                async move { jobs(channel).list_jobs(request).await }
+            })
+            .await?;
+        self.check_revision(operation.name, page.revision)?;
+        Ok(page)
     }
 
     /// The newest `rows_max` jobs that match, and the revision of the first page.
@@ -319,11 +329,16 @@ impl Client {
         let request = v1::ExplainJobRequest {
             job_id: job.get(),
             consistency: consistency.into(),
+            at_revision: self.at_revision(),
         };
-        self.call(self.operation("explain the job"), |channel| async move {
-            jobs(channel).explain_job(request).await
-        })
-        .await
+        let operation = self.operation("explain the job");
+        let answer = self
+            .call(operation, |channel| async move {
+                jobs(channel).explain_job(request).await
+            })
+            .await?;
+        self.check_revision(operation.name, answer.revision)?;
+        Ok(answer)
     }
 }
 

@@ -99,12 +99,14 @@ impl Client {
         let request = v1::GetPipelineRequest {
             pipeline_id: pipeline.get(),
             consistency: consistency.into(),
+            at_revision: self.at_revision(),
         };
         let answer = self
             .call(self.operation(operation), |channel| async move {
                 jobs(channel).get_pipeline(request).await
             })
             .await?;
+        self.check_revision(operation, answer.revision)?;
         let missing = || ClientError::Malformed {
             operation,
             detail: "it holds no pipeline".to_owned(),
@@ -127,14 +129,17 @@ impl Client {
     ) -> Result<(Revision, Vec<v1::Pipeline>), ClientError> {
         let mut rows = Vec::new();
         let mut revision = None;
+        let operation = self.operation("list pipelines");
+        request.at_revision = self.at_revision();
         loop {
             request.page_size = page_rows(rows_max - rows.len());
             let page = self
-                .call(self.operation("list pipelines"), |channel| {
+                .call(operation, |channel| {
                     let request = request.clone();
                     async move { jobs(channel).list_pipelines(request).await }
                 })
                 .await?;
+            self.check_revision(operation.name, page.revision)?;
             let first = *revision.get_or_insert(Revision(page.revision));
             rows.extend(page.pipelines);
             if page.next_page_token.is_empty() || rows.len() >= rows_max {

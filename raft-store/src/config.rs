@@ -86,6 +86,17 @@ pub struct SnapshotPolicy {
     pub keep_entries: u64,
     /// Bytes of a snapshot sent in one message.
     pub chunk_bytes: usize,
+    /// So many of the newest snapshots are kept with all of the log since the oldest of them, so that the state can be told as
+    /// it was at every revision from there on ([`Handle::state_at`](crate::Handle::state_at)). 1: only since the newest one, beside
+    /// `keep_entries`.
+    pub history_snapshots: usize,
+}
+
+impl SnapshotPolicy {
+    /// Whether log is kept for telling the past.
+    pub(crate) const fn keeps_history(&self) -> bool {
+        self.history_snapshots > 1
+    }
 }
 
 impl Default for SnapshotPolicy {
@@ -95,6 +106,7 @@ impl Default for SnapshotPolicy {
             snapshot_every_bytes: 256 * 1024 * 1024,
             keep_entries: 2_000,
             chunk_bytes: 1024 * 1024,
+            history_snapshots: 1,
         }
     }
 }
@@ -174,6 +186,9 @@ impl Config {
         }
         if self.snapshots.chunk_bytes == 0 {
             return refuse("snapshots.chunk_bytes", "must not be 0");
+        }
+        if self.snapshots.history_snapshots == 0 {
+            return refuse("snapshots.history_snapshots", "must not be 0");
         }
         let batch = &self.batch;
         if batch.entry_commands_max == 0

@@ -19,6 +19,7 @@ use crate::leadership::Leadership;
 use crate::log_clock::LogClock;
 use crate::member_change::{ChangePlan, Force, MemberChange};
 use crate::open;
+use crate::past::{Past, PastError};
 use crate::peer::Peer;
 use crate::seams::Seams;
 use crate::shared::SharedState;
@@ -36,6 +37,7 @@ pub struct Handle<M: StateMachine> {
 pub(crate) struct Inner<M: StateMachine> {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) shared: Arc<SharedState<M>>,
+    pub(crate) past: Past<M>,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) clock: LogClock,
     pub(crate) proposals: mpsc::Sender<Proposal<M>>,
@@ -182,6 +184,16 @@ impl<M: StateMachine> Handle<M> {
     /// A cheap clone of the applied state.
     pub fn fork(&self) -> M {
         self.inner.shared.read().state.clone()
+    }
+
+    /// The state as it was right after the command that made `revision`, from the snapshots and the log that this replica
+    /// keeps. Reads the disk and applies a part of the log again, which may take seconds: call it where blocking is allowed.
+    /// It ends early once `lasts` is false, which is asked before every entry.
+    ///
+    /// # Errors
+    /// Why this replica cannot tell.
+    pub fn state_at(&self, revision: u64, lasts: &dyn Fn() -> bool) -> Result<M, PastError> {
+        self.inner.past.state_at(revision, lasts)
     }
 
     /// A cheap clone of the applied state, with where in the log it stands.

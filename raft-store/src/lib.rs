@@ -38,6 +38,7 @@ mod membership;
 pub mod memory;
 pub mod network;
 mod open;
+mod past;
 mod peer;
 mod refound;
 mod remains;
@@ -69,6 +70,7 @@ pub use member_change::{
     ChangePlan, Force, MEMBERS_MAX, MemberChange, PROMOTION_LAG_ENTRIES_MAX, VOTERS_MAX,
 };
 pub use network::{Removal, raft_service};
+pub use past::PastError;
 pub use peer::Peer;
 pub use refound::{Foundation, Loss, RefoundError, Survivor};
 pub use remains::{Remains, StoredEntry};

@@ -26,6 +26,7 @@ use crate::leadership::Leadership;
 use crate::log_clock::LogClock;
 use crate::log_store::{LogLimits, LogStore};
 use crate::network::{GrpcTransport, Network, Server, ServerIdentity, SnapshotReceiver, Standing};
+use crate::past::Past;
 use crate::refound;
 use crate::seams::{Seams, WallClock};
 use crate::shared::{Applied, SharedState};
@@ -91,10 +92,8 @@ pub(crate) async fn open_on<M: StateMachine, R: Runtime>(
         read_bytes_max: config.append_bytes_max,
     };
     let log = LogStore::<M>::open(Arc::clone(&seams.log), limits)?;
-    let snapshots = Arc::new(SnapshotStore::new(
-        Arc::clone(&seams.snapshots),
-        config.cluster_id.clone(),
-    ));
+    let snapshots = SnapshotStore::new(Arc::clone(&seams.snapshots), config.cluster_id.clone());
+    let snapshots = Arc::new(snapshots.keeping(config.snapshots.history_snapshots));
     let applied = load_newest::<M, R>(&snapshots).await?;
     log.check_start(applied.last)?;
     let parts = ApplierParts {
@@ -143,13 +142,7 @@ async fn start<M: StateMachine, R: Runtime>(
     parts: ApplierParts<M>,
     identity: ServerIdentity,
 ) -> Result<Handle<M>, OpenError> {
-    let network = Network {
-        identity: identity.clone(),
-        transport: Arc::clone(&seams.transport),
-        chunk_bytes: config.snapshots.chunk_bytes,
-        peer_timeout: Duration::from_millis(config.peer_timeout_ms),
-        append_timeout: Duration::from_millis(config.timings.election_ms_max.max(APPEND_MS_MIN)),
-    };
+    let network = network(&config, seams, &identity);
     let applier = Applier::<M, R>::new(parts.clone(), config.hash_every_entries);
     let raft_config = Arc::new(to_raft_config(&config)?);
     let raft = Raft::new(
@@ -184,7 +177,8 @@ async fn start<M: StateMachine, R: Runtime>(
         divergence: parts.ledger.divergence(),
         bytes_since_snapshot: Arc::clone(&parts.bytes_since_snapshot),
         timings: config.timings,
-        snapshot_every_bytes: config.snapshots.snapshot_every_bytes,
+        snapshots: Arc::clone(&parts.snapshots),
+        policy: config.snapshots,
     });
     detach::<R>(watcher.run());
     detach::<R>(Inquiry::new(&raft, &network, config.timings).run());
@@ -198,6 +192,7 @@ async fn start<M: StateMachine, R: Runtime>(
         divergence: parts.ledger.divergence(),
     };
     Ok(Handle::from_inner(Inner {
+        past: Past::new(&seams.log, &parts.snapshots, &parts.shared),
         clock,
         engine: Arc::new(engine),
         shared: parts.shared,
@@ -205,6 +200,16 @@ async fn start<M: StateMachine, R: Runtime>(
         proposals,
         limits,
     }))
+}
+
+fn network(config: &Config, seams: &Seams, identity: &ServerIdentity) -> Network {
+    Network {
+        identity: identity.clone(),
+        transport: Arc::clone(&seams.transport),
+        chunk_bytes: config.snapshots.chunk_bytes,
+        peer_timeout: Duration::from_millis(config.peer_timeout_ms),
+        append_timeout: Duration::from_millis(config.timings.election_ms_max.max(APPEND_MS_MIN)),
+    }
 }
 
 /// Shortest wait for a follower's answer to an append: a shared disk may stall that long.
@@ -221,7 +226,12 @@ fn to_raft_config(config: &Config) -> Result<openraft::Config, OpenError> {
         snapshot_policy: openraft::SnapshotPolicy::LogsSinceLast(
             config.snapshots.snapshot_every_entries,
         ),
-        max_in_snapshot_log_to_keep: config.snapshots.keep_entries,
+        max_in_snapshot_log_to_keep: if config.snapshots.keeps_history() {
+            // The watcher cuts the log off, where its history begins.
+            u64::MAX
+        } else {
+            config.snapshots.keep_entries
+        },
         replication_lag_threshold: config
             .snapshots
             .snapshot_every_entries

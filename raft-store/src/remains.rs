@@ -177,7 +177,7 @@ fn stored<M: StateMachine>(bytes: Bytes) -> Result<StoredEntry<M>, DecodeError> 
 }
 
 /// A position that is kept beside the log.
-pub(crate) fn position(log: &RocksLog, key: MetaKey) -> Result<Option<u64>, OpenError> {
+pub(crate) fn position(log: &dyn LogDisk, key: MetaKey) -> Result<Option<u64>, OpenError> {
     let what = || format!("the log's record {:?}", key.name());
     let read = log.read_meta(key);
     let Some(bytes) = read.map_err(|source| disk(format!("reading {}", what()), source))? else {

@@ -1,5 +1,6 @@
 //! Watches openraft's metrics: publishes leadership, feeds our metrics, triggers snapshots by
-//! size, and stops the replica when its state has diverged.
+//! size, cuts the log off where its history begins, and stops the replica when its state has
+//! diverged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +13,13 @@ use openraft::{Instant as _, Raft, RaftMetrics, ServerState};
 use tokio::sync::watch;
 
 use crate::applier::Applier;
-use crate::config::Timings;
+use crate::config::{SnapshotPolicy, Timings};
 use crate::engine::{followers, leader_of};
 use crate::leadership::Leadership;
 use crate::network::Standing;
 use crate::sim::Runtime;
-use crate::state_machine::StateMachine;
+use crate::snapshot::SnapshotStore;
+use crate::state_machine::{DecodeError, StateMachine};
 use crate::telemetry;
 use crate::types::Types;
 
@@ -29,7 +31,8 @@ pub(crate) struct WatcherParts<M: StateMachine, R: Runtime> {
     pub(crate) divergence: watch::Receiver<Option<String>>,
     pub(crate) bytes_since_snapshot: Arc<AtomicU64>,
     pub(crate) timings: Timings,
-    pub(crate) snapshot_every_bytes: u64,
+    pub(crate) snapshots: Arc<SnapshotStore>,
+    pub(crate) policy: SnapshotPolicy,
 }
 
 /// The watching task of one replica.
@@ -47,6 +50,7 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         let mut metrics = self.parts.raft.metrics();
         let mut roles = self.parts.raft.server_metrics();
         let pause = Duration::from_millis(self.parts.timings.heartbeat_ms);
+        let mut cut_for = None;
         loop {
             let current = metrics.borrow_watched().clone();
             self.publish(&current);
@@ -58,6 +62,11 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
                 self.stop().await;
             }
             self.snapshot_by_size().await;
+            let snapshot = current.snapshot.map(|id| id.index);
+            if self.parts.policy.keeps_history() && snapshot > cut_for {
+                cut_for = snapshot;
+                self.cut_log().await;
+            }
             // A lost lease shows by silence, so look again even where nothing changes.
             let look_again = R::sleep(pause);
             let changed = if self.is_settled(&current, &roles.borrow_watched()) {
@@ -163,13 +172,47 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
 
     async fn snapshot_by_size(&self) {
         let bytes = self.parts.bytes_since_snapshot.load(Ordering::Relaxed);
-        if bytes < self.parts.snapshot_every_bytes {
+        if bytes < self.parts.policy.snapshot_every_bytes {
             return;
         }
         self.parts.bytes_since_snapshot.store(0, Ordering::Relaxed);
         if let Err(fatal) = self.parts.raft.trigger().snapshot().await {
             tracing::warn!(%fatal, "a snapshot could not be triggered");
         }
+    }
+
+    /// Removes the log that leads to the oldest snapshot of the history; as long as there are fewer, the log is whole.
+    async fn cut_log(&self) {
+        let upto = match self.history_begins() {
+            Ok(upto) => upto,
+            Err(error) => {
+                // The log stays as long as it is until the next snapshot.
+                tracing::warn!(%error, "the log was not cut off: the snapshot where its history begins is unreadable");
+                return;
+            }
+        };
+        let Some(upto) = upto else { return };
+        if let Err(fatal) = self.parts.raft.trigger().purge_log(upto).await {
+            tracing::warn!(%fatal, "the log could not be cut off");
+        }
+    }
+
+    /// The last log index that nobody needs: neither the history, nor replicas that lag a little.
+    fn history_begins(&self) -> Result<Option<u64>, DecodeError> {
+        let policy = &self.parts.policy;
+        let files = self.parts.snapshots.all()?;
+        let oldest = files.iter().nth_back(policy.history_snapshots - 1);
+        let (Some(oldest), Some(newest)) = (oldest, files.last()) else {
+            return Ok(None);
+        };
+        let index = |file| {
+            let (_, last) = self.parts.snapshots.read_position(file)?;
+            Ok::<_, DecodeError>(last.map(|last| last.index))
+        };
+        let lagging = index(newest)?.and_then(|newest| newest.checked_sub(policy.keep_entries));
+        Ok(index(oldest)?
+            .zip(lagging)
+            .map(|(one, other)| one.min(other)))
     }
 
     async fn stop(&self) {

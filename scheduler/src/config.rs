@@ -34,6 +34,11 @@ pub const PEERS_MAX: usize = 9;
 /// Shortest time between two backups, in milliseconds: each is as much work as a snapshot.
 const BACKUP_EVERY_MS_MIN: u64 = 1_000;
 
+/// Snapshots with whose log the past is shown where nothing else is said: always one whole interval between snapshots.
+const HISTORY_SNAPSHOTS_DEFAULT: usize = 2;
+/// Most of them: the log between them is kept, too, and is read at every start.
+const HISTORY_SNAPSHOTS_MAX: usize = 100;
+
 /// Settings of a replica; [`Default`] is a group of one on loopback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -173,6 +178,9 @@ pub struct LogSettings {
     pub snapshot_every_entries: u64,
     /// Entries kept below a snapshot, for replicas that lag a little; who lags more is sent the snapshot.
     pub keep_entries: u64,
+    /// Snapshots that are kept with all of the log since the oldest of them: so far back the cluster can be shown as it was at a
+    /// revision (`--at`). 1: since the newest one.
+    pub history_snapshots: usize,
 }
 
 impl Default for LogSettings {
@@ -181,6 +189,7 @@ impl Default for LogSettings {
         Self {
             snapshot_every_entries: policy.snapshot_every_entries,
             keep_entries: policy.keep_entries,
+            history_snapshots: HISTORY_SNAPSHOTS_DEFAULT,
         }
     }
 }
@@ -255,6 +264,12 @@ impl SchedulerConfig {
         require(is_some, "log.snapshot_every_entries", || {
             "must not be 0".to_owned()
         })?;
+        let history = 1..=HISTORY_SNAPSHOTS_MAX;
+        require(
+            history.contains(&self.log.history_snapshots),
+            "log.history_snapshots",
+            || format!("must be 1 to {HISTORY_SNAPSHOTS_MAX} (HISTORY_SNAPSHOTS_MAX)"),
+        )?;
         require(
             self.audit.file_bytes_max > 0,
             "audit.file_bytes_max",

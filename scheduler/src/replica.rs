@@ -260,6 +260,7 @@ fn raft_config(config: &SchedulerConfig) -> Config {
     };
     raft.snapshots.snapshot_every_entries = config.log.snapshot_every_entries;
     raft.snapshots.keep_entries = config.log.keep_entries;
+    raft.snapshots.history_snapshots = config.log.history_snapshots;
     raft
 }
 

@@ -384,6 +384,7 @@ async fn a_blocked_host_takes_no_work_and_the_job_knows_why_it_waits() {
     let request = v1::ExplainJobRequest {
         job_id: submitted.job_id,
         consistency: 0,
+        ..v1::ExplainJobRequest::default()
     };
     let explained = client
         .jobs()

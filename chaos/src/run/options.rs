@@ -65,11 +65,13 @@ pub(super) const DISK_MIB: u64 = 192;
 pub(super) const WHOLE_LOG: LogSettings = LogSettings {
     snapshot_every_entries: 1 << 40,
     keep_entries: 1 << 40,
+    history_snapshots: 1,
 };
 /// A log so short that a replica which was away for a second is sent a snapshot.
 pub(super) const SHORT_LOG: LogSettings = LogSettings {
     snapshot_every_entries: 150,
     keep_entries: 10,
+    history_snapshots: 1,
 };
 /// Snapshots that are asked for while a replica is away.
 pub(super) const SNAPSHOTS: usize = 12;

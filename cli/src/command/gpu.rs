@@ -10,7 +10,7 @@ use muster_proto::v1;
 use super::blocking::{self, BlockOptions, DrainOptions, Target, Terms};
 use super::gpu_check::Check;
 use super::listing::{StandingFilter, check_hosts, show};
-use crate::connection::{Freshness, Options};
+use crate::connection::{Moment, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::parse;
@@ -50,10 +50,10 @@ pub(crate) struct List {
     #[command(flatten)]
     standing: StandingFilter,
     /// Show the list again whenever something changes
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "at")]
     watch: bool,
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 /// `muster gpu block`
@@ -97,11 +97,11 @@ impl List {
             out_only: self.out,
             phases: self.standing.phases(),
             kept_off_only: self.standing.kept_off,
-            consistency: self.freshness.consistency().into(),
+            consistency: self.moment.consistency().into(),
             ..v1::ListGpusRequest::default()
         };
-        let client = options.connect().await?;
-        let consistency = self.freshness.consistency();
+        let client = self.moment.connect(options).await?;
+        let consistency = self.moment.consistency();
         let exit = check_hosts(&client, &request.hosts, consistency).await?;
         show(&client, &options.screen(), self.watch, async || {
             let (revision, mut gpus) = client.list_gpus(request.clone()).await?;

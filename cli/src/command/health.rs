@@ -9,7 +9,7 @@ use muster_proto::v1;
 use super::configuration::read_file;
 use super::listing::show;
 use super::tickets::Tickets;
-use crate::connection::{Freshness, Options, current_user};
+use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, note, render_document, render_rows};
@@ -39,10 +39,10 @@ pub(crate) struct List {
     #[arg(short, long)]
     all: bool,
     /// Show the list again whenever something changes
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "at")]
     watch: bool,
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 /// `muster health history`
@@ -51,14 +51,14 @@ pub(crate) struct History {
     /// A host, or a GPU by UUID or as HOST:INDEX
     component: String,
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 /// `muster health rules`
 #[derive(Debug, Args)]
 pub(crate) struct Rules {
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 /// `muster health apply`
@@ -101,8 +101,8 @@ impl Verb {
 
 impl List {
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let client = options.connect().await?;
-        let consistency = self.freshness.consistency();
+        let client = self.moment.connect(options).await?;
+        let consistency = self.moment.consistency();
         let screen = options.screen();
         show(&client, &screen, self.watch, async || {
             let health = client.health(consistency).await?;
@@ -124,8 +124,8 @@ impl List {
 
 impl History {
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let client = options.connect().await?;
-        let health = client.health(self.freshness.consistency()).await?;
+        let client = self.moment.connect(options).await?;
+        let health = client.health(self.moment.consistency()).await?;
         let mut all = health.components.into_iter().map(ComponentView::from);
         let found = all.find(|view| view.is_called(&self.component));
         let screen = options.screen();
@@ -144,8 +144,8 @@ impl History {
 
 impl Rules {
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let client = options.connect().await?;
-        let health = client.health(self.freshness.consistency()).await?;
+        let client = self.moment.connect(options).await?;
+        let health = client.health(self.moment.consistency()).await?;
         options.screen().data(&health.rules)?;
         Ok(Exit::Ok)
     }

@@ -8,7 +8,7 @@ use muster_proto::v1;
 
 use super::blocking::{self, BlockOptions, DrainOptions, HostOptions, Target, Terms};
 use super::listing::{StandingFilter, check_hosts, show};
-use crate::connection::{Freshness, Options};
+use crate::connection::{Moment, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Screen;
@@ -44,10 +44,10 @@ pub(crate) struct List {
     #[command(flatten)]
     standing: StandingFilter,
     /// Show the list again whenever something changes
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "at")]
     watch: bool,
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 /// `muster host cells`
@@ -56,7 +56,7 @@ pub(crate) struct Cells {
     /// Hosts, as node[01-16]; all if none is given
     hosts: Vec<String>,
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 /// How the leader sees a host.
@@ -141,11 +141,11 @@ impl List {
             blocked_only: self.blocked,
             phases: self.standing.phases(),
             kept_off_only: self.standing.kept_off,
-            consistency: self.freshness.consistency().into(),
+            consistency: self.moment.consistency().into(),
             ..v1::ListHostsRequest::default()
         };
-        let client = options.connect().await?;
-        let consistency = self.freshness.consistency();
+        let client = self.moment.connect(options).await?;
+        let consistency = self.moment.consistency();
         let exit = check_hosts(&client, &request.names, consistency).await?;
         show(&client, &options.screen(), self.watch, async || {
             let (revision, mut hosts) = client.list_hosts(request.clone()).await?;
@@ -160,13 +160,13 @@ impl List {
 
 impl Cells {
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let consistency = self.freshness.consistency();
+        let consistency = self.moment.consistency();
         let request = v1::ListHostsRequest {
             names: parse::expand_all(&self.hosts).map_err(Failure::usage)?,
             consistency: consistency.into(),
             ..v1::ListHostsRequest::default()
         };
-        let client = options.connect().await?;
+        let client = self.moment.connect(options).await?;
         let exit = check_hosts(&client, &request.names, consistency).await?;
         show(&client, &options.screen(), false, async || {
             let (revision, mut hosts) = client.list_hosts(request.clone()).await?;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::configuration::read_file;
 use super::job::{Ended, Goal, wait_for};
 use super::listing::show;
-use crate::connection::{Freshness, Options, current_user};
+use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
@@ -80,10 +80,10 @@ pub(crate) struct List {
     #[arg(long, value_name = "COUNT", default_value = "100")]
     limit: NonZero<usize>,
     /// Show the list again whenever something changes
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "at")]
     watch: bool,
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 /// `muster pipeline get`
@@ -92,7 +92,7 @@ pub(crate) struct Get {
     /// The pipeline, by id
     pipeline: u64,
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 /// `muster pipeline cancel`
@@ -244,11 +244,11 @@ impl List {
         let request = v1::ListPipelinesRequest {
             user: if self.me { current_user() } else { self.user },
             name: self.name,
-            consistency: self.freshness.consistency().into(),
+            consistency: self.moment.consistency().into(),
             ..v1::ListPipelinesRequest::default()
         };
         let limit = self.limit.get();
-        let client = options.connect().await?;
+        let client = self.moment.connect(options).await?;
         show(&client, &options.screen(), self.watch, async || {
             let (revision, pipelines) = client.list_pipelines(request.clone(), limit).await?;
             let rows = pipelines.into_iter().map(PipelineView::from).collect();
@@ -260,9 +260,9 @@ impl List {
 
 impl Get {
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let client = options.connect().await?;
+        let client = self.moment.connect(options).await?;
         let screen = options.screen();
-        let consistency = self.freshness.consistency();
+        let consistency = self.moment.consistency();
         let detail = client.get_pipeline(PipelineId(self.pipeline), consistency);
         let view = PipelineDetailView::from(detail.await?);
         screen.data(&match screen.format {

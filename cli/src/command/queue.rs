@@ -6,7 +6,7 @@ use muster_proto::v1;
 
 use super::configuration::{ApplyOptions, ConfigFile, print_file};
 use super::listing::show;
-use crate::connection::{Freshness, Options, current_user};
+use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
@@ -29,10 +29,10 @@ pub(crate) enum Verb {
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Show the list again whenever something changes
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "at")]
     watch: bool,
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 /// `muster queue get`
@@ -41,7 +41,7 @@ pub(crate) struct Get {
     /// Its full name: research/vision
     name: Option<String>,
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 /// `muster queue apply`
@@ -76,8 +76,8 @@ impl Verb {
 
 impl List {
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let client = options.connect().await?;
-        let consistency = self.freshness.consistency();
+        let client = self.moment.connect(options).await?;
+        let consistency = self.moment.consistency();
         show(&client, &options.screen(), self.watch, async || {
             let (revision, queues) = client.list_queues(consistency).await?;
             Ok((revision, queues.into_iter().map(QueueView::from).collect()))
@@ -88,8 +88,8 @@ impl List {
 
 impl Get {
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let client = options.connect().await?;
-        let consistency = self.freshness.consistency();
+        let client = self.moment.connect(options).await?;
+        let consistency = self.moment.consistency();
         let screen = options.screen();
         let Some(name) = self.name else {
             let (_, tree) = client.queue_tree(consistency).await?;

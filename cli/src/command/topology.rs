@@ -5,7 +5,7 @@ use muster_core::topology::{Topology, validate};
 use muster_proto::v1;
 
 use super::configuration::{ApplyOptions, ConfigFile, print_file, unusable};
-use crate::connection::{Freshness, Options, current_user};
+use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
@@ -24,7 +24,7 @@ pub(crate) enum Verb {
 #[derive(Debug, Args)]
 pub(crate) struct Get {
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 /// `muster topology apply`
@@ -49,8 +49,8 @@ impl Verb {
 
 impl Get {
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let client = options.connect().await?;
-        let (_, topology) = client.topology(self.freshness.consistency()).await?;
+        let client = self.moment.connect(options).await?;
+        let (_, topology) = client.topology(self.moment.consistency()).await?;
         print_file(&options.screen(), &Topology::from(topology))?;
         Ok(Exit::Ok)
     }

@@ -18,8 +18,8 @@ use crate::types::{LogId, SnapshotMeta};
 
 /// Ending of snapshot files.
 const SUFFIX: &str = ".snapshot";
-/// Published snapshots kept: the newest, and the one a follower may still be reading.
-const KEPT: usize = 2;
+/// Published snapshots kept at least: the newest, and the one a follower may still be reading.
+const KEPT_MIN: usize = 2;
 
 /// A snapshot file and where it lies; staged until it is published.
 #[derive(Clone)]
@@ -66,6 +66,8 @@ impl fmt::Debug for SnapshotFile {
 pub(crate) struct SnapshotStore {
     disk: Arc<dyn SnapshotDisk>,
     cluster_id: String,
+    /// Published snapshots kept.
+    kept: usize,
     /// Tells files of one position apart: two transfers, or a transfer and a snapshot of our own.
     serial: AtomicU64,
 }
@@ -75,7 +77,16 @@ impl SnapshotStore {
         Self {
             disk,
             cluster_id,
+            kept: KEPT_MIN,
             serial: AtomicU64::new(0),
+        }
+    }
+
+    /// Keeps so many published snapshots, and two at least.
+    pub(crate) fn keeping(self, snapshots: usize) -> Self {
+        Self {
+            kept: snapshots.max(KEPT_MIN),
+            ..self
         }
     }
 
@@ -178,7 +189,7 @@ impl SnapshotStore {
             staging.published.store(true, Ordering::Release);
         }
         let names = self.published()?;
-        for name in names.iter().rev().skip(KEPT) {
+        for name in names.iter().rev().skip(self.kept) {
             self.disk.remove(name)?;
         }
         Ok(())
@@ -220,6 +231,16 @@ impl SnapshotStore {
     pub(crate) fn read_meta(&self, file: &SnapshotFile) -> Result<SnapshotMeta, DecodeError> {
         let reader = self.start(file)?;
         to_meta(reader.header())
+    }
+
+    /// Reads which revision a snapshot is of, and up to where it covers the log.
+    pub(crate) fn read_position(
+        &self,
+        file: &SnapshotFile,
+    ) -> Result<(u64, Option<LogId>), DecodeError> {
+        let reader = self.start(file)?;
+        let header = reader.header();
+        Ok((header.revision, convert::optional_log_id(header.last)?))
     }
 
     /// Loads a snapshot and checks all of it.

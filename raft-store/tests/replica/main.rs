@@ -8,6 +8,7 @@ mod group;
 mod membership;
 mod observer;
 mod partitions;
+mod past;
 mod refounding;
 mod refusals;
 mod remains;

@@ -129,6 +129,10 @@ metrics! {
         "Unary requests by method and gRPC code.";
     describe_histogram REQUEST_SECONDS = "muster_scheduler_request_seconds":
         "Time of a write, from receipt to answer, by method.";
+    describe_counter PAST_VIEWS_TOTAL = "muster_scheduler_past_views_total":
+        "Reads at a revision of the past, by outcome (shown, refused, busy, late, failed).";
+    describe_histogram PAST_VIEW_SECONDS = "muster_scheduler_past_view_seconds":
+        "Time to put the state of a past revision together from a snapshot and the log.";
     describe_gauge EXECS = "muster_scheduler_execs":
         "Commands beside tasks that this leader carries now.";
     describe_counter EXECS_TOTAL = "muster_scheduler_execs_total":

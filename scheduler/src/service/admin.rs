@@ -82,7 +82,8 @@ impl AdminService for Admin {
         let _place = self.0.admit()?;
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
         let asked = request.into_inner();
-        let state = read::state(&self.0, asked.consistency, deadline).await?;
+        let moment = (asked.consistency, asked.at_revision);
+        let state = read::shown(&self.0, moment, deadline).await?;
         Ok(Response::new(if asked.only_rules {
             health_rules_to_wire(&state)
         } else {

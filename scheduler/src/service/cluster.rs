@@ -42,7 +42,8 @@ impl ClusterService for Cluster {
         let _place = self.0.admit()?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
-        let state = read::state(&self.0, request.consistency, deadline).await?;
+        let moment = (request.consistency, request.at_revision);
+        let state = read::shown(&self.0, moment, deadline).await?;
         hosts(&state, &request, self.rows_max()).map(Response::new)
     }
 
@@ -53,7 +54,8 @@ impl ClusterService for Cluster {
         let _place = self.0.admit()?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
-        let state = read::state(&self.0, request.consistency, deadline).await?;
+        let moment = (request.consistency, request.at_revision);
+        let state = read::shown(&self.0, moment, deadline).await?;
         gpus(&state, &request, self.rows_max()).map(Response::new)
     }
 
@@ -64,7 +66,8 @@ impl ClusterService for Cluster {
         let _place = self.0.admit()?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
-        let state = read::state(&self.0, request.consistency, deadline).await?;
+        let moment = (request.consistency, request.at_revision);
+        let state = read::shown(&self.0, moment, deadline).await?;
         Ok(Response::new(queues(&state, &request, self.rows_max())))
     }
 
@@ -74,7 +77,9 @@ impl ClusterService for Cluster {
     ) -> Result<Response<v1::GetTopologyResponse>, Status> {
         let _place = self.0.admit()?;
         let deadline = self.deadline(&request);
-        let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
+        let request = request.into_inner();
+        let moment = (request.consistency, request.at_revision);
+        let state = read::shown(&self.0, moment, deadline).await?;
         Ok(Response::new(v1::GetTopologyResponse {
             revision: state.revision.get(),
             topology: Some(state.configured_topology.as_ref().into()),

@@ -16,6 +16,7 @@ use crate::leader::{LeaderInput, SharedShadows, SystemClock, WorkerDirectory};
 use crate::service::exec::{EXEC_SESSIONS_MAX, Pairings};
 use crate::service::forward::Forwarder;
 use crate::service::gate::Provider;
+use crate::service::past::Views;
 use crate::service::peer_pool::PeerPool;
 use crate::service::replies::Replies;
 use crate::watch_hub::WatchHub;
@@ -60,6 +61,7 @@ pub(crate) struct Inner {
     exports: Arc<Semaphore>,
     execs: Arc<Semaphore>,
     pairings: Pairings,
+    views: Views,
 }
 
 impl std::ops::Deref for Context {
@@ -82,6 +84,7 @@ impl Context {
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             execs: Arc::new(Semaphore::new(EXEC_SESSIONS_MAX)),
             pairings: Pairings::default(),
+            views: Views::default(),
         }))
     }
 
@@ -126,6 +129,11 @@ impl Context {
     /// Workers' streams that users of commands wait for.
     pub(crate) fn pairings(&self) -> &Pairings {
         &self.0.pairings
+    }
+
+    /// The past that somebody looks at.
+    pub(crate) fn views(&self) -> &Views {
+        &self.0.views
     }
 
     /// Writes a call into the audit log.

@@ -73,7 +73,8 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let (deadline, _, caller) = self.caller(&request);
         let request = request.into_inner();
-        let state = read::state(&self.0, request.consistency, deadline).await?;
+        let moment = (request.consistency, request.at_revision);
+        let state = read::shown(&self.0, moment, deadline).await?;
         caller.require_sight(&state, find(&state, JobId(request.job_id))?)?;
         let limit = self.0.page_rows_max();
         get(&state, &request, limit).map(Response::new)
@@ -86,7 +87,8 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let (deadline, _, caller) = self.caller(&request);
         let request = request.into_inner();
-        let state = read::state(&self.0, request.consistency, deadline).await?;
+        let moment = (request.consistency, request.at_revision);
+        let state = read::shown(&self.0, moment, deadline).await?;
         let limit = self.0.page_rows_max();
         list((&state, &caller), &request, limit).map(Response::new)
     }
@@ -134,7 +136,8 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let (deadline, _, caller) = self.caller(&request);
         let request = request.into_inner();
-        let state = read::state(&self.0, request.consistency, deadline).await?;
+        let moment = (request.consistency, request.at_revision);
+        let state = read::shown(&self.0, moment, deadline).await?;
         caller.require_sight(&state, find(&state, JobId(request.job_id))?)?;
         // It plans ahead: long enough to keep others of this thread waiting.
         let until = explain::patience(Instant::now(), deadline);
@@ -172,7 +175,8 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let (deadline, _, caller) = self.caller(&request);
         let request = request.into_inner();
-        let state = read::state(&self.0, request.consistency, deadline).await?;
+        let moment = (request.consistency, request.at_revision);
+        let state = read::shown(&self.0, moment, deadline).await?;
         let id = PipelineId(request.pipeline_id);
         { state.jobs_of(id) }.try_for_each(|job| caller.require_sight(&state, job))?;
         pipelines::get(&state, id).map(Response::new)
@@ -185,7 +189,8 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let (deadline, _, caller) = self.caller(&request);
         let request = request.into_inner();
-        let state = read::state(&self.0, request.consistency, deadline).await?;
+        let moment = (request.consistency, request.at_revision);
+        let state = read::shown(&self.0, moment, deadline).await?;
         let limit = self.0.page_rows_max();
         pipelines::list((&state, &caller), &request, limit).map(Response::new)
     }

@@ -26,6 +26,7 @@ mod local_write;
 mod log_source;
 mod logs;
 mod page;
+mod past;
 mod peer;
 mod peer_pool;
 mod pipelines;

@@ -11,6 +11,7 @@ use tonic::{Code, Status};
 
 use crate::service::another_leader::Leaders;
 use crate::service::context::Context;
+use crate::service::past;
 
 /// Wait before a read position is asked for again.
 const RETRY: Duration = Duration::from_millis(10);
@@ -34,6 +35,22 @@ pub(crate) async fn state(
         linearize(context, deadline).await?;
     }
     Ok(context.fork())
+}
+
+/// The state that a read shows: as fresh as asked for, or as it was at a revision, if that is not 0.
+pub(crate) async fn shown(
+    context: &Context,
+    (consistency, at_revision): (i32, u64),
+    deadline: Instant,
+) -> Result<State, Status> {
+    let reached = context.handle.with_state(|state| state.revision.get());
+    if at_revision == 0 || at_revision > reached {
+        let state = state(context, consistency, deadline).await?;
+        if at_revision == 0 || at_revision == state.revision.get() {
+            return Ok(state);
+        }
+    }
+    past::state(context, at_revision, deadline).await
 }
 
 async fn linearize(context: &Context, deadline: Instant) -> Result<(), Status> {

@@ -25,6 +25,7 @@ mod membership;
 mod newcomer;
 mod observability;
 mod output;
+mod past;
 mod pipelines;
 #[path = "../../../supervisor/tests/supervisor/podman.rs"]
 mod podman;

@@ -184,6 +184,7 @@ async fn read(dialer: &Dialer, address: &str) -> Result<v1::GetHealthResponse, S
     let request = v1::GetHealthRequest {
         consistency: v1::Consistency::Stale.into(),
         only_rules: true,
+        ..v1::GetHealthRequest::default()
     };
     let answer = client.get_health(request).await;
     Ok(answer

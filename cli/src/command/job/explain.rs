@@ -3,7 +3,7 @@
 use clap::Args;
 use muster_core::ids::JobId;
 
-use crate::connection::{Freshness, Options};
+use crate::connection::{Moment, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
@@ -15,15 +15,15 @@ pub(crate) struct Explain {
     /// The job, by id
     job: u64,
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 impl Explain {
     /// Does it.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let client = options.connect().await?;
+        let client = self.moment.connect(options).await?;
         let screen = options.screen();
-        let consistency = self.freshness.consistency();
+        let consistency = self.moment.consistency();
         let answer = client.explain_job(JobId(self.job), consistency).await?;
         let view = ExplanationView::from(answer);
         screen.data(&match screen.format {

@@ -4,7 +4,7 @@ use clap::Args;
 use muster_core::ids::JobId;
 use muster_proto::v1;
 
-use crate::connection::{Freshness, Options};
+use crate::connection::{Moment, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
@@ -19,20 +19,21 @@ pub(crate) struct Get {
     #[arg(long, value_name = "COUNT", default_value = "100")]
     units: usize,
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 impl Get {
     /// Does it.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let client = options.connect().await?;
+        let client = self.moment.connect(options).await?;
         let screen = options.screen();
         let units_max = self.units.max(1);
-        let consistency = self.freshness.consistency();
+        let consistency = self.moment.consistency();
         let detail = client
             .get_job(JobId(self.job), units_max, consistency)
             .await?;
-        let is_running = detail.units.iter().any(runs);
+        // What tasks say of themselves is known of the present alone.
+        let is_running = !self.moment.is_past() && detail.units.iter().any(runs);
         let mut view = JobDetailView::from(detail);
         if is_running {
             match client.job_progress(JobId(self.job)).await {

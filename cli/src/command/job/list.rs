@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use muster_proto::v1;
 
 use crate::command::listing::show;
-use crate::connection::{Freshness, Options, current_user};
+use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::view::JobView;
@@ -44,10 +44,10 @@ pub(crate) struct List {
     #[arg(long, value_name = "COUNT", default_value = "100")]
     limit: NonZero<usize>,
     /// Show the list again whenever something changes
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "at")]
     watch: bool,
     #[command(flatten)]
-    freshness: Freshness,
+    moment: Moment,
 }
 
 /// Where a job stands.
@@ -96,11 +96,11 @@ impl List {
             phases: phases.iter().map(|phase| phase.wire().into()).collect(),
             name: self.name,
             pipeline_id: self.pipeline.unwrap_or(0),
-            consistency: self.freshness.consistency().into(),
+            consistency: self.moment.consistency().into(),
             ..v1::ListJobsRequest::default()
         };
         let limit = self.limit.get();
-        let client = options.connect().await?;
+        let client = self.moment.connect(options).await?;
         show(&client, &options.screen(), self.watch, async || {
             let (revision, jobs) = client.list_jobs(request.clone(), limit).await?;
             Ok((revision, jobs.into_iter().map(JobView::from).collect()))
