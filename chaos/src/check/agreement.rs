@@ -53,6 +53,14 @@ impl Agreement {
         }
     }
 
+    /// Some of the revisions that were seen, with the hash of their state: the newest but one, two, four and so on.
+    pub fn some(&self) -> impl Iterator<Item = (Revision, u64)> + '_ {
+        let newest_first = self.seen.iter().rev().enumerate();
+        newest_first
+            .filter(|(back, _)| back.is_power_of_two())
+            .map(|(_, (revision, shown))| (*revision, shown.hash))
+    }
+
     /// How often two replicas were compared.
     #[must_use]
     pub const fn compared(&self) -> u64 {

@@ -29,6 +29,8 @@ pub enum Situation {
     WatchResumed,
     /// A replica lagged so far that it installed a snapshot.
     SnapshotInstalled,
+    /// A replica told what the state was at a revision of the past.
+    PastTold,
     /// A request that had been answered was sent again.
     RequestRepeated,
     /// A pipeline was acknowledged.
@@ -124,6 +126,7 @@ impl Situation {
         Self::DamageFound,
         Self::WatchResumed,
         Self::SnapshotInstalled,
+        Self::PastTold,
         Self::RequestRepeated,
         Self::PipelineSubmitted,
         Self::ReadBack,
@@ -177,6 +180,7 @@ impl Situation {
             Self::DamageFound => "damaged disks refused",
             Self::WatchResumed => "watches that went on",
             Self::SnapshotInstalled => "snapshots installed",
+            Self::PastTold => "states of the past told by a replica",
             Self::RequestRepeated => "answered requests repeated",
             Self::PipelineSubmitted => "pipelines acknowledged",
             Self::ReadBack => "linearizable reads after an answer",

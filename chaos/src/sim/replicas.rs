@@ -28,6 +28,8 @@ const NOTICED: Duration = Duration::from_secs(1);
 const SNAPSHOT_EVERY_ENTRIES: u64 = 200;
 /// Log entries kept behind a snapshot.
 const KEEP_ENTRIES: u64 = 50;
+/// Most snapshots that a replica keeps with their log.
+const HISTORY_SNAPSHOTS_MAX: u64 = 3;
 
 /// A replica that did not start.
 #[derive(Debug, thiserror::Error)]
@@ -187,9 +189,10 @@ impl<M: StateMachine> Replicas<M> {
             clock: Arc::new(replica.clock),
             fresh_incarnation: random.random(),
         };
+        let config = config(id, self.seed);
         let (opened, outcome) = oneshot::channel();
         spawn_on(replica.node, random.random(), async move {
-            let opening = Handle::open_observed::<SimRuntime>(config(id), seams, observer);
+            let opening = Handle::open_observed::<SimRuntime>(config, seams, observer);
             let handle = opening.await;
             // The world waits for it; if the node is killed meanwhile, nobody does.
             let _unheard = opened.send(handle);
@@ -219,7 +222,8 @@ impl<M: StateMachine> Replicas<M> {
     }
 }
 
-fn config(id: u32) -> Config {
+/// Replicas of a world keep more or less of the past.
+fn config(id: u32, seed: u64) -> Config {
     let mut config = Config::new(u64::from(id), "simulated", "");
     config.timings = Timings {
         heartbeat_ms: 100,
@@ -228,6 +232,8 @@ fn config(id: u32) -> Config {
     };
     config.snapshots.snapshot_every_entries = SNAPSHOT_EVERY_ENTRIES;
     config.snapshots.keep_entries = KEEP_ENTRIES;
+    let more = (seed.wrapping_add(u64::from(id)) % HISTORY_SNAPSHOTS_MAX) as usize;
+    config.snapshots.history_snapshots = 1 + more;
     config.hash_every_entries = 50;
     config.peer_timeout_ms = 1_000;
     config

@@ -270,7 +270,7 @@ const CHECKS: [&str; 11] = [
     "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, after every entry; replicas that apply it later have the same state hash, and are audited when they start, get a snapshot, and after one entry in 16",
     "assembly: no member of a gang that waits for itself begins before all of its members were prepared (tasks' side)",
     "fencing: no agent acts on an order older than one it acted on; no attempt of an older epoch starts",
-    "agreement: replicas at one revision have one state hash; at rest they stand at one revision",
+    "agreement: replicas at one revision have one state hash, also in what one of them tells of the past; at rest they stand at one revision",
     "raft: one leader in a term, terms never go back, entries never change and are applied in order, a log is cut only behind a snapshot",
     "closed: nothing is placed on what health or an admin keeps out of placement, no more is repaired at a time than may be, and no rule speaks against what is healed",
     "success: a unit that counts as success has run, every task of it, to exit code 0 (tasks' side)",

@@ -15,7 +15,7 @@ use muster_core::lifecycle::JobPhase;
 use muster_core::plan::Budget;
 use muster_core::state::State;
 use muster_core::timings::BEATS_PER_SECOND_MAX;
-use muster_raft_store::{Handle, Leadership};
+use muster_raft_store::{Handle, Leadership, PastError};
 use muster_scheduler::leader::{
     LEADER_INPUTS_MAX, LeaderLoop, LeaderSettings, ShadowStore, SharedShadows, WorkerDirectory,
 };
@@ -403,6 +403,7 @@ impl World {
             let state = handle.fork();
             revisions.push(state.revision.get());
             self.judges.judge_final(node.0, &state);
+            self.judge_past(node.0, handle);
         }
         if revisions.windows(2).any(|pair| pair[0] != pair[1]) {
             self.judges.violate(Violation::Apart(revisions));
@@ -413,6 +414,25 @@ impl World {
                 let behind = seen.watching.behind().into_iter();
                 seen.violations.extend(behind.map(Violation::Watch));
             });
+        }
+    }
+
+    /// What a replica tells of the past is what replicas had then; it may keep too little of it.
+    fn judge_past(&self, id: u32, handle: &Handle<State>) {
+        let some: Vec<_> = self.judges.with(|seen| seen.agreement.some().collect());
+        for (revision, hash) in some {
+            let wrong = match handle.state_at(revision.get(), &|| true) {
+                Ok(state) if (state.revision, state.state_hash()) == (revision, hash) => {
+                    let told = Situation::PastTold;
+                    self.judges.with(|seen| seen.coverage.reached(told));
+                    continue;
+                }
+                Ok(state) => format!("shows revision {} with another state", state.revision),
+                Err(PastError::TooOld { oldest, .. }) if oldest > revision.get() => continue,
+                Err(error) => error.to_string(),
+            };
+            let text = format!("({id}) does not tell the past at revision {revision}: {wrong}");
+            self.judges.violate(Violation::Replica(text));
         }
     }
 
