@@ -197,6 +197,12 @@ impl Fault {
         )
     }
 
+    /// Whether streams of clients to a replica end by it: to a leader that is parted from the others they do not.
+    #[must_use]
+    pub const fn cuts_clients_off(self) -> bool {
+        self.ends_leadership() && !matches!(self, Self::LeaderParted | Self::LeadershipTransferred)
+    }
+
     /// Whether tasks lose their place by it, so that they are placed again.
     #[must_use]
     pub const fn displaces(self) -> bool {

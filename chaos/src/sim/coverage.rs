@@ -117,7 +117,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 50] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,

@@ -10,6 +10,7 @@ use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 
 use super::attempt::{Opened, Refusal, attempt};
+use super::pause::{HURRIED, jitter};
 use crate::replicas::KnownReplicas;
 
 /// How long a connection may take: within a cluster it takes milliseconds, and one whose first packet was lost is sent
@@ -41,33 +42,46 @@ impl Discovery {
         self.channels.clear();
     }
 
-    /// Asks every replica once, on a new connection if it did not answer before. The first welcome wins;
-    /// a final rejection counts more than silence.
+    /// Asks every replica, on a new connection if it did not answer before. The first welcome wins;
+    /// a final rejection counts more than silence. As long as one is silent, those who answer that they do not lead are
+    /// asked again: one of them may be elected meanwhile, because of that silence.
     pub(super) async fn find(&mut self, hello: &v1::Hello) -> Result<Opened, Refusal> {
         let mut refusal = Refusal::Unreachable("no replica is known".to_owned());
         let mut asked: BTreeSet<String> = self.replicas.addresses().into_iter().collect();
         self.channels.retain(|address, _| asked.contains(address));
         let mut attempts = FuturesUnordered::new();
+        // Who was not heard yet.
+        let mut silent = BTreeSet::new();
         for address in asked.clone() {
             match self.channel(&address) {
-                Ok(channel) => attempts.push(ask(address, channel, hello)),
+                Ok(channel) => {
+                    silent.insert(address.clone());
+                    attempts.push(ask(address, channel, hello, Duration::ZERO));
+                }
                 Err(error) => refusal = error,
             }
         }
         while let Some((address, outcome)) = attempts.next().await {
+            silent.remove(&address);
             match outcome {
                 Ok(opened) => return Ok(opened),
                 Err(Refusal::NotLeader {
                     leader: Some(leader),
                 }) if asked.insert(leader.clone()) => {
                     let channel = self.channel(&leader)?;
-                    attempts.push(ask(leader, channel, hello));
+                    silent.insert(leader.clone());
+                    attempts.push(ask(leader, channel, hello, Duration::ZERO));
                 }
                 Err(found) => {
+                    let answered = matches!(found, Refusal::NotLeader { .. });
                     if matches!(found, Refusal::Unreachable(_)) {
                         self.channels.remove(&address);
                     }
                     refusal = graver(refusal, found);
+                    if answered && !silent.is_empty() {
+                        let channel = self.channel(&address)?;
+                        attempts.push(ask(address, channel, hello, jitter(HURRIED)));
+                    }
                 }
             }
         }
@@ -97,12 +111,14 @@ impl Discovery {
     }
 }
 
-/// Asks one replica, and says which.
+/// Asks one replica after a pause, and says which.
 async fn ask(
     address: String,
     channel: Channel,
     hello: &v1::Hello,
+    pause: Duration,
 ) -> (String, Result<Opened, Refusal>) {
+    tokio::time::sleep(pause).await;
     let outcome = attempt(address.clone(), channel, hello.clone()).await;
     (address, outcome)
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// How long we look often.
 const HURRY: Duration = Duration::from_secs(5);
 /// Longest pause meanwhile.
-const HURRIED: Duration = Duration::from_millis(150);
+pub(super) const HURRIED: Duration = Duration::from_millis(150);
 /// Longest pause after the first slow search; doubled for every further one.
 const SLOW: Duration = Duration::from_millis(200);
 /// Longest pause ever.

@@ -435,6 +435,24 @@ async fn a_session_is_back_soon_after_the_leader_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_answers_nobody_does_not_hold_up_the_search_for_its_successor() {
+    let (deaf, next) = (Leader::start(3).await, Leader::start(0).await);
+    let _host = Host::start(&[&deaf, &next]);
+    deaf.eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
+        .await;
+    // Connections to it stand, and it hears nothing: it is waited for for 3 s.
+    deaf.inner().silent = true;
+    deaf.step_down();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    next.lead(9);
+    let began = tokio::time::Instant::now();
+    next.eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
+        .await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_older_leadership_is_not_followed() {
     let newer = Leader::start(9).await;
     let older = Leader::start(0).await;

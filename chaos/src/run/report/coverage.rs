@@ -85,7 +85,7 @@ fn of_streams(evidence: &Evidence) -> [Row; 3] {
     let resumed = heard.iter().map(|it| it.resumed as usize).sum();
     let told: usize = heard.iter().map(|it| it.deliveries.len()).sum();
     let mut faults = evidence.episodes.iter().map(|it| it.fault);
-    let is_cut = u64::from(faults.any(Fault::ends_leadership));
+    let is_cut = u64::from(faults.any(Fault::cuts_clients_off));
     [
         ("leaderships", leaders.count(), 1),
         ("revisions with events, told to a watcher", told, 1),

@@ -30,6 +30,8 @@ pub(crate) const HOST: HostId = HostId(5);
 pub(crate) struct Inner {
     /// Answers `NOT_LEADER` while false.
     pub(crate) leading: bool,
+    /// Answers nobody who says hello.
+    pub(crate) silent: bool,
     /// Whom it names then.
     pub(crate) hint: Option<String>,
     pub(crate) epoch: u64,
@@ -255,6 +257,9 @@ impl WorkerService for Leader {
         &self,
         request: Request<Streaming<v1::WorkerMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
+        if self.inner().silent {
+            std::future::pending::<()>().await;
+        }
         let (sender, receiver) = mpsc::channel(1_024);
         {
             let mut inner = self.inner();
