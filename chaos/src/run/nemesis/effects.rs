@@ -24,25 +24,30 @@ const POSITION_PARTS: usize = 3;
 pub(super) enum Effect {
     /// It was seen, or was not.
     Known(bool),
-    /// This replica gets one of these snapshots, which others had before it was back and which its own log does not reach.
+    /// This replica gets a snapshot that others have and that its own log does not reach.
     Installed {
         /// Data of the replica.
         data: PathBuf,
-        /// What the snapshots cover.
-        positions: BTreeSet<String>,
+        /// Data of the others.
+        others: Vec<PathBuf>,
+        /// The last entry of its own log before it was back.
+        last: u64,
     },
 }
 
 /// Waits for what shows that a fault came about, as long as a fault takes; none if events tell.
 pub(super) async fn await_effect(expected: Option<Effect>) -> Option<bool> {
-    let (data, positions) = match expected? {
+    let (data, others, last) = match expected? {
         Effect::Known(seen) => return Some(seen),
-        Effect::Installed { data, positions } => (data, positions),
+        Effect::Installed { data, others, last } => (data, others, last),
     };
     let deadline = Instant::now() + SHORT_FAULT;
+    let mut theirs = BTreeSet::new();
     loop {
+        // Before its own: whoever sends a snapshot had it first. They may remove it soon afterwards.
+        theirs.extend(beyond(last, &others).unwrap_or_default());
         let has = snapshots_of(&data).unwrap_or_default();
-        if !has.is_disjoint(&positions) {
+        if !has.is_disjoint(&theirs) {
             return Some(true);
         }
         if Instant::now() > deadline {
@@ -72,13 +77,17 @@ fn position_of(name: &str) -> Option<String> {
     Some(parts.get(..POSITION_PARTS)?.join("-"))
 }
 
-/// The snapshots of other replicas that go beyond the log of one that does not run: it can only have got them from those.
+/// The last entry in the log of a replica that does not run.
 ///
 /// # Errors
-/// If the data of one cannot be read.
-pub(super) fn beyond(data: &Path, others: &[PathBuf]) -> Result<BTreeSet<String>, RunError> {
+/// If its data cannot be read.
+pub(super) fn last_entry(data: &Path) -> Result<u64, RunError> {
     let remains = Remains::<State>::read(data, CLUSTER_ID)?;
-    let last = remains.range().map_or(0, |range| *range.end());
+    Ok(remains.range().map_or(0, |range| *range.end()))
+}
+
+/// The snapshots of other replicas that go beyond the last entry of one: it can only have got them from those.
+fn beyond(last: u64, others: &[PathBuf]) -> Result<BTreeSet<String>, RunError> {
     let mut positions = BTreeSet::new();
     for other in others {
         positions.extend(snapshots_of(other)?);
@@ -102,19 +111,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_a_snapshot_of_the_others_shows_that_one_was_installed() {
-        let data = tempfile::tempdir().unwrap();
-        let folder = data.path().join(SNAPSHOT_FOLDER);
-        fs::create_dir(&folder).unwrap();
-        // A position is one whoever wrote the file.
-        let expected = || {
-            let positions = BTreeSet::from([position_of(&name(70, 1)).unwrap()]);
-            let data = data.path().to_owned();
-            Some(Effect::Installed { data, positions })
+        let replica = |snapshot| {
+            let data = tempfile::tempdir().unwrap();
+            let folder = data.path().join(SNAPSHOT_FOLDER);
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join(snapshot), "").unwrap();
+            data
         };
-        fs::write(folder.join(name(60, 1)), "").unwrap();
-        assert_eq!(await_effect(expected()).await, Some(false));
-        fs::write(folder.join(name(70, 9)), "").unwrap();
-        assert_eq!(await_effect(expected()).await, Some(true));
+        // A position is one whoever wrote the file.
+        let other = replica(name(70, 1));
+        for (snapshot, last, is_theirs) in [
+            (name(60, 1), 50, false),
+            (name(70, 9), 50, true),
+            // It has the entries itself.
+            (name(70, 9), 70, false),
+        ] {
+            let data = replica(snapshot);
+            let expected = Effect::Installed {
+                data: data.path().to_owned(),
+                others: vec![other.path().to_owned()],
+                last,
+            };
+            assert_eq!(await_effect(Some(expected)).await, Some(is_theirs));
+        }
         assert_eq!(await_effect(None).await, None);
         assert_eq!(index_of(&position_of(&name(70, 9)).unwrap()), Some(70));
     }

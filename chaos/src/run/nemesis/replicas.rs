@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
 use super::Nemesis;
-use super::effects::{Effect, beyond, snapshots_of};
+use super::effects::{Effect, last_entry, snapshots_of};
 use super::orders::Orders;
 use crate::cluster::Direction;
 use crate::run::options::{
@@ -165,8 +165,8 @@ impl Nemesis {
         let others: Vec<_> = (0..self.pinned.len()).filter(|at| *at != replica).collect();
         let others: Vec<_> = others.into_iter().map(data).collect();
         let data = data(replica);
-        let positions = beyond(&data, &others)?;
-        self.effect = Some(Effect::Installed { data, positions });
+        let last = last_entry(&data)?;
+        self.effect = Some(Effect::Installed { data, others, last });
         self.cluster.start_replica(replica)?;
         Ok(self.name_of(replica))
     }
