@@ -48,7 +48,10 @@ async fn a_process_logs_more_for_a_while_and_then_as_before_by_itself() {
     assert_eq!(told["processes"][0]["process"], "replica 2");
     assert_eq!(told["processes"][1]["process"], "worker node01");
     for process in [0, 1] {
-        assert_eq!(told["processes"][process]["filter"], "info,h2=debug");
+        assert_eq!(
+            told["processes"][process]["filter"],
+            "info,openraft=error,h2=debug"
+        );
     }
     let (replica, worker) = (&cluster.replicas[1], &cluster.workers[0]);
     eventually("both log more", async || {
