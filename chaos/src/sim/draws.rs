@@ -46,6 +46,8 @@ pub enum Domain {
     Access,
     /// A boot that was ordered.
     Reboot,
+    /// How many hosts a large cluster has.
+    Large,
 }
 
 /// The draws of one life of one thing. Ids have 32 bits and lives 24; more begin anew.

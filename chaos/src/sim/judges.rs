@@ -1,6 +1,6 @@
 //! Everybody who watches a world: the oracles, the auditors, and what they found.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_core::audit::audit;
@@ -25,11 +25,21 @@ const SOURCES: usize = 9;
 #[derive(Clone, Debug, Default)]
 pub struct Judges {
     seen: Arc<Mutex<Seen>>,
+    reached_ms: Arc<AtomicU64>,
 }
 
 /// Of a replica's states that another one had before, and that hash to the same, so many are not audited between two that are:
 /// what a hash does not show is what a replica derives from its state.
 const AUDITED_ONE_IN: u64 = 16;
+/// Jobs, hosts and events of a state that is looked at after every entry. To look at one costs as much as there is in it: of a
+/// state that is so many times larger, one in so many is looked at, or a day of a large cluster would take days.
+const LOOKED_AT_MAX: usize = 5_000;
+
+/// One of so many states is looked at: all of them, unless they are large.
+fn one_in(state: &State) -> u64 {
+    let records = state.jobs.len() + state.hosts.len() + state.events.len();
+    1 + (records / LOOKED_AT_MAX) as u64
+}
 
 /// What the judges have seen.
 #[derive(Debug, Default)]
@@ -78,6 +88,12 @@ impl Judges {
     /// The world begins now.
     pub fn begin(&self) {
         self.with(|seen| seen.began = Some(Instant::now()));
+    }
+
+    /// Simulated milliseconds that the world has come to, to be read while it runs.
+    #[must_use]
+    pub fn reached_ms(&self) -> u64 {
+        self.reached_ms.load(Ordering::Relaxed)
     }
 
     /// Tells them something, or asks them.
@@ -291,6 +307,8 @@ struct Onlooker {
 impl Observer<State> for Onlooker {
     fn applied(&self, entry: &AppliedEntry<'_, State>) {
         let is_first = self.judges.with(|seen| {
+            let reached_ms = &self.judges.reached_ms;
+            reached_ms.store(seen.now_ms(), Ordering::Relaxed);
             let shown = Entry {
                 index: entry.index,
                 term: entry.term,
@@ -304,9 +322,11 @@ impl Observer<State> for Onlooker {
             is_first
         });
         let has_begun = self.has_begun.swap(true, Ordering::Relaxed);
-        if is_first || !has_begun || entry.index.is_multiple_of(AUDITED_ONE_IN) {
+        let one_in = one_in(entry.state);
+        let is_due = |every: u64| entry.index.is_multiple_of(every * one_in);
+        if !has_begun || is_due(if is_first { 1 } else { AUDITED_ONE_IN }) {
             self.judges.audit(self.replica, entry.state);
-        } else {
+        } else if is_due(1) {
             self.judges.compare(self.replica, entry.state);
         }
     }
@@ -328,6 +348,7 @@ impl Observer<State> for Onlooker {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use muster_core::ids::HostId;
     use muster_core::testing::{Cluster, single};
 
     use super::*;
@@ -364,6 +385,29 @@ mod tests {
         });
         let record = judges.take_record().unwrap();
         assert!(record.first_violation().is_some());
+    }
+
+    #[test]
+    fn of_large_states_one_in_some_is_looked_at() {
+        let judges = Judges::default();
+        let cluster = Cluster::with_hosts(1, 2);
+        let mut large = cluster.state;
+        let (_, host) = large.hosts.pop_first().unwrap();
+        for number in 0..2 * LOOKED_AT_MAX as u32 {
+            large.hosts.insert(HostId(number), host.clone());
+        }
+        assert_eq!(one_in(&large), 3);
+        let onlooker = judges.onlooker(1);
+        // Its first one, and the third and the sixth, for which what is wrong is said.
+        for (index, audits) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 3)] {
+            onlooker.applied(&applied(&large, index));
+            assert_eq!(
+                judges.with(|seen| seen.audits),
+                audits,
+                "after entry {index}"
+            );
+        }
+        assert!(!judges.content(), "these hosts are one and the same");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -16,6 +17,9 @@ use super::scale::{Scale, Tempo};
 
 /// GPUs of each host where the number of hosts is given.
 const GPUS_OF_EACH: u32 = 8;
+/// One world in so many has more hosts than the others, and how many it may have: such a one takes as long as dozens.
+const LARGE_WORLDS: u64 = 64;
+const LARGE_HOSTS: RangeInclusive<u32> = 8..=200;
 /// Largest step of a wall clock, in milliseconds: one hour.
 const CLOCK_STEP_MS_MAX: i64 = 3_600_000;
 /// Faults of GPUs, as drivers number them: a double bit error, a fault of an application, a row that could not be remapped, a
@@ -57,7 +61,7 @@ impl Shape {
             hosts: (0..hosts).map(|_| random.random_range(2..9)).collect(),
             users: random.random_range(1..4),
         }
-        .with_hosts(scale.hosts)
+        .with_hosts(scale.hosts.or_else(|| draw_many(seed)))
     }
 
     /// The same with so many hosts that are alike, and users for them.
@@ -84,6 +88,12 @@ impl Shape {
     fn draw_user(&self, random: &mut ChaCha8Rng) -> u32 {
         random.random_range(0..self.users)
     }
+}
+
+/// Every so many-th world is a large one.
+fn draw_many(seed: u64) -> Option<u32> {
+    let is_large = (seed + 1).is_multiple_of(LARGE_WORLDS);
+    is_large.then(|| draws(seed, Domain::Large, 0, 0).random_range(LARGE_HOSTS))
 }
 
 /// One world in four has machines for new replicas, if it has several to begin with.
@@ -492,10 +502,16 @@ mod tests {
             }
         }
         assert_eq!(kinds.len(), 27, "{kinds:?}");
-        let replicas: BTreeSet<u32> = (0..400)
-            .map(|seed| Shape::draw(seed, Scale::default()).replicas)
-            .collect();
+        let shapes = (0..400).map(|seed| Shape::draw(seed, Scale::default()));
+        let shapes: Vec<Shape> = shapes.collect();
+        let replicas: BTreeSet<u32> = shapes.iter().map(|shape| shape.replicas).collect();
         assert_eq!(replicas, [1, 3, 5].into());
+        let (mut large, mut small) = (0, 0);
+        for hosts in shapes.iter().map(|shape| shape.hosts.len()) {
+            *(if hosts < 8 { &mut small } else { &mut large }) += 1;
+            assert!((2..=200).contains(&hosts), "{hosts} hosts");
+        }
+        assert_eq!((small, large), (394, 6));
     }
 
     #[test]

@@ -125,6 +125,15 @@ impl Tempo {
         }
     }
 
+    /// How often it is asked in the quiet phase whether all has ended.
+    #[must_use]
+    pub const fn quiet_look(self) -> Duration {
+        match self {
+            Self::Hurried => Duration::from_millis(500),
+            Self::Production => Duration::from_secs(15),
+        }
+    }
+
     /// How long the quiet phase may take until one more job has ended: leases, back-offs and run times.
     #[must_use]
     pub const fn quiet_max(self) -> Duration {

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -18,12 +20,13 @@ pub use meta::Meta;
 use meta::meta_test;
 
 use super::coverage::{Coverage, Situation};
+use super::judges::Judges;
 use super::mutant::Mutant;
 use super::plan::Acts;
 use super::record::difference;
 use super::report::{Report, Violation};
 use super::scale::Scale;
-use super::world::{WorldOptions, record, simulate};
+use super::world::{WorldOptions, judged, record, simulate};
 
 /// Seeds within which each mutant must be found.
 pub const MUTANT_SEEDS_MAX: u64 = 100;
@@ -31,6 +34,8 @@ pub const MUTANT_SEEDS_MAX: u64 = 100;
 pub const COVERAGE_WORLDS_MIN: u64 = 100;
 /// Lines of progress of a sweep.
 const PROGRESS_LINES: u64 = 10;
+/// How often it is told how far the only world of a sweep has come.
+const PROGRESS_EVERY: Duration = Duration::from_secs(60);
 
 /// Last scenes before a violation that are told, and failures that are told so much of.
 const SCENES_TOLD: usize = 20;
@@ -267,7 +272,7 @@ const CHECKS: [&str; 11] = [
     "exclusivity: no GPU, task or gang in two attempts, none started twice or after a newer one (tasks' side)",
     "acknowledged: every answered submit is there under its answer, every job is the answer to one request, every refused submit did nothing, every answered cancel stands",
     "reads: a linearizable read after an answer sees the job, whichever replica is asked",
-    "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, after every entry; replicas that apply it later have the same state hash, and are audited when they start, get a snapshot, and after one entry in 16",
+    "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, after every entry; replicas that apply it later have the same state hash, and are audited when they start, get a snapshot, and after one entry in 16; of a state of N x 5,000 records, after one entry in N + 1 of these",
     "assembly: no member of a gang that waits for itself begins before all of its members were prepared (tasks' side)",
     "fencing: no agent acts on an order older than one it acted on; no attempt of an older epoch starts",
     "agreement: replicas at one revision have one state hash, also in what one of them tells of the past; at rest they stand at one revision",
@@ -304,7 +309,7 @@ impl fmt::Display for SweepReport {
     }
 }
 
-/// Runs the worlds of `options`, then the meta test (one seed twice) and the mutants; writes lines to
+/// Runs the worlds of `options`, then the meta test (the first of them again) and the mutants; writes lines to
 /// `progress` meanwhile.
 ///
 /// # Errors
@@ -357,8 +362,8 @@ fn find_all(options: &SweepOptions) -> io::Result<Vec<(Mutant, Option<Find>)>> {
 
 /// Does something in a thread for each core, until it has ended in all.
 fn on_all_cores<T: Send>(work: impl Fn() -> io::Result<T> + Sync) -> io::Result<Vec<T>> {
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    std::thread::scope(|scope| {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
         let runners: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
         let ended = runners.into_iter().map(|runner| {
             runner
@@ -404,7 +409,13 @@ impl<'a> Sweep<'a> {
             first: None,
             progress,
         });
-        on_all_cores(|| run_some(&next, options, &sweep))?;
+        let judges = Judges::default();
+        if options.seeds == 1 {
+            let only = || judges.clone();
+            telling(&sweep, &judges, || run_some(&next, options, &sweep, only))?;
+        } else {
+            on_all_cores(|| run_some(&next, options, &sweep, Judges::default))?;
+        }
         let Self {
             sums,
             mut failures,
@@ -444,6 +455,19 @@ impl<'a> Sweep<'a> {
     }
 }
 
+impl Sweep<'_> {
+    /// Tells how far the only world has come.
+    fn tell_reached(&mut self, reached_ms: u64) -> io::Result<()> {
+        let hours = reached_ms as f64 / HOUR_MS;
+        let faults_h = self.options.faults_s as f64 * 1_000.0 / HOUR_MS;
+        writeln!(
+            self.progress,
+            "{hours:>6.2} h simulated, of {faults_h:.2} with faults and a quiet end"
+        )?;
+        self.progress.flush()
+    }
+}
+
 /// Time that this thread has spent on a core.
 fn core_time() -> Duration {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
@@ -451,14 +475,41 @@ fn core_time() -> Duration {
     Duration::new(seconds, u32::try_from(spent.tv_nsec).unwrap_or_default())
 }
 
-fn run_some(next: &AtomicU64, options: &SweepOptions, sweep: &Mutex<Sweep<'_>>) -> io::Result<()> {
+/// Does something, and tells meanwhile how far the world of some judges has come.
+fn telling(
+    sweep: &Mutex<Sweep<'_>>,
+    judges: &Judges,
+    work: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let (done, is_done) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let teller = scope.spawn(move || {
+            while is_done.recv_timeout(PROGRESS_EVERY) == Err(RecvTimeoutError::Timeout) {
+                let mut sweep = sweep.lock().unwrap_or_else(PoisonError::into_inner);
+                sweep.tell_reached(judges.reached_ms())?;
+            }
+            Ok(())
+        });
+        let worked = work();
+        drop(done);
+        let told = teller.join();
+        worked.and(told.unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+}
+
+fn run_some(
+    next: &AtomicU64,
+    options: &SweepOptions,
+    sweep: &Mutex<Sweep<'_>>,
+    judges: impl Fn() -> Judges,
+) -> io::Result<()> {
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
         if seed >= options.first + options.seeds {
             return Ok(());
         }
         let before = core_time();
-        let report = simulate(&world_of(options, seed, options.mutant))?;
+        let report = judged(&world_of(options, seed, options.mutant), &judges())?;
         let spent = core_time().saturating_sub(before);
         let mut sweep = sweep.lock().unwrap_or_else(PoisonError::into_inner);
         sweep.take(report, spent)?;
@@ -503,6 +554,7 @@ mod tests {
         };
         let report = sweep(options, &mut Vec::new()).unwrap();
         assert!(!report.holds() && report.meta.holds(), "{report}");
+        assert_eq!(report.meta.again, Some(true));
         let text = report.to_string();
         assert!(text.contains("VIOLATION  "), "{text}");
         assert!(text.contains("what the last command changed"), "{text}");

@@ -89,7 +89,11 @@ pub fn record(options: &WorldOptions) -> std::io::Result<(Report, Record)> {
     Ok((report, judges.take_record().unwrap_or_default()))
 }
 
-fn judged(options: &WorldOptions, judges: &Judges) -> std::io::Result<Report> {
+/// Runs one world to its end before judges who can be asked meanwhile how far it has come.
+///
+/// # Errors
+/// If the operating system gives no event loop.
+pub fn judged(options: &WorldOptions, judges: &Judges) -> std::io::Result<Report> {
     let ran = catch_unwind(AssertUnwindSafe(|| {
         let (options, judges) = (options.clone(), judges.clone());
         run_world(options.seed, async move {

@@ -32,7 +32,8 @@ impl World {
             return;
         }
         let repaired = Instant::now();
-        let patience = self.options.scale.tempo.quiet_max();
+        let tempo = self.options.scale.tempo;
+        let patience = tempo.quiet_max();
         let mut deadline = repaired + patience;
         for finished in users {
             if tokio::time::timeout_at(deadline, finished).await.is_err() {
@@ -62,7 +63,7 @@ impl World {
                 self.judges.violate(Violation::Stuck(describe_stuck(self)));
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tokio::time::sleep(tempo.quiet_look()).await;
         }
         // Followers apply what they have once they hear the next heartbeat. Checks, probations and their ticks go on although
         // no job is left: what is committed meanwhile is waited for as well.
