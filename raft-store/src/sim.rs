@@ -14,6 +14,7 @@ pub use openraft::async_runtime;
 
 pub use crate::disk::{LogDisk, SnapshotDisk};
 pub use crate::network::{Transport, TransportError};
+pub use crate::refound::Founder;
 pub use crate::seams::{Clock, Seams};
 use crate::state_machine::StateMachine;
 

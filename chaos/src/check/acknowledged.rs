@@ -15,6 +15,8 @@ pub struct Acknowledged {
     jobs: BTreeMap<RequestId, JobId>,
     pipelines: BTreeMap<RequestId, PipelineId>,
     cancels: Vec<JobId>,
+    /// Jobs that were acknowledged and lost with all replicas.
+    forgotten: BTreeSet<JobId>,
     refused: BTreeSet<RequestId>,
     contradictions: Vec<LostWrite>,
 }
@@ -122,7 +124,9 @@ impl Acknowledged {
 
     /// A linearizable read on a replica did not see an acknowledged job.
     pub fn unseen(&mut self, job: JobId, replica: u32) {
-        self.contradictions.push(LostWrite::Unseen { job, replica });
+        if !self.forgotten.contains(&job) {
+            self.contradictions.push(LostWrite::Unseen { job, replica });
+        }
     }
 
     /// A client got this answer to a submission.
@@ -147,6 +151,19 @@ impl Acknowledged {
     /// A client was told that a job is being cancelled.
     pub fn cancelled(&mut self, job: JobId) {
         self.cancels.push(job);
+    }
+
+    /// All replicas are lost, and a group goes on from this state of theirs: what was acknowledged later is gone.
+    pub fn goes_back(&mut self, state: &State) {
+        let all: BTreeSet<JobId> = self.jobs().collect();
+        let is_known = |job: &JobId| state.job(*job).is_some();
+        self.forgotten
+            .extend(all.into_iter().filter(|job| !is_known(job)));
+        self.jobs.retain(|_, job| is_known(job));
+        self.pipelines
+            .retain(|_, pipeline| is_known(&JobId(pipeline.get() + 1)));
+        self.cancels
+            .retain(|job| state.job(*job).is_some_and(|known| known.cancel.is_some()));
     }
 
     /// Number of acknowledged submissions.
@@ -353,6 +370,30 @@ mod tests {
         acknowledged.cancelled(job);
         let found = acknowledged.judge(&cluster.state);
         assert!(matches!(found.as_slice(), [LostWrite::Cancel { .. }]));
+    }
+
+    #[test]
+    fn what_a_backup_does_not_know_is_not_missed_and_the_rest_is() {
+        let mut cluster = Cluster::with_hosts(1, 2);
+        let known = cluster.submit(single("known", 1, 1));
+        let backup = cluster.state.clone();
+        let later = cluster.submit(single("later", 1, 1));
+        let mut acknowledged = Acknowledged::default();
+        for (request, stored) in cluster.state.requests.iter() {
+            if let Answer::Job(job) = stored.answer {
+                acknowledged.submitted(request, job);
+            }
+        }
+        acknowledged.cancelled(known);
+        acknowledged.cancelled(later);
+        assert_eq!(acknowledged.judge(&backup).len(), 3);
+        acknowledged.goes_back(&backup);
+        assert_eq!(acknowledged.judge(&backup), []);
+        acknowledged.unseen(later, 1);
+        assert_eq!(acknowledged.contradictions(), []);
+        acknowledged.unseen(known, 1);
+        assert_eq!(acknowledged.contradictions().len(), 1);
+        assert!(!acknowledged.judge(&State::default()).is_empty());
     }
 
     /// However many requests were refused or never answered: they excuse no second job.

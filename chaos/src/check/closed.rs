@@ -132,6 +132,27 @@ impl Closed {
         self.check_repairs(state);
     }
 
+    /// All replicas are lost, and a group goes on from this state of theirs: what it knows is out of placement.
+    pub fn goes_back(&mut self, state: &State) {
+        self.hosts.clear();
+        self.gpus.clear();
+        for host in state.hosts.values() {
+            set(&mut self.hosts, host.id, host.block.is_some());
+            for gpu in &host.gpus {
+                set(&mut self.gpus, gpu.uuid, gpu.block.is_some());
+            }
+        }
+        for (component, condition) in state.health.conditions() {
+            let is_closed = !condition.phase.accepts_work();
+            match component {
+                Component::Host(host) if is_closed => set(&mut self.hosts, *host, true),
+                Component::Gpu(gpu) if is_closed => set(&mut self.gpus, *gpu, true),
+                _ => {}
+            }
+        }
+        self.read(state);
+    }
+
     /// Tasks that were placed.
     #[must_use]
     pub const fn placements(&self) -> u64 {
@@ -276,6 +297,12 @@ mod tests {
         assert_eq!(after(vec![of_host(Phase::Draining)]), [on_host]);
         let again = vec![of_host(Phase::Blocked), of_host(Phase::Probation)];
         assert_eq!(after(again), []);
+        // Whoever goes on from an earlier state knows what that knows.
+        let mut closed = Closed::default();
+        closed.happened(&of_host(Phase::Blocked), state);
+        closed.goes_back(state);
+        kinds.iter().for_each(|kind| closed.happened(kind, state));
+        assert_eq!(closed.found(), []);
         let on_gpu = Misplaced::OnGpu { job, gpu };
         let of_gpu = changed(Component::Gpu(gpu), Phase::Checking);
         assert_eq!(after(vec![of_gpu]), [on_gpu]);

@@ -214,6 +214,15 @@ impl Exclusivity {
         self.starts
     }
 
+    /// The attempts of tasks that run now; a member that came in place of another runs under an epoch of its own.
+    pub fn attempts(&self) -> impl Iterator<Item = Owner> + '_ {
+        let owner = |(key, (epoch, _)): (&TaskKey, &(AttemptEpoch, Gang))| Owner {
+            key: *key,
+            epoch: *epoch,
+        };
+        self.running.iter().map(owner)
+    }
+
     /// Processes that run now.
     #[must_use]
     pub fn running(&self) -> usize {

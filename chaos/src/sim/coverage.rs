@@ -113,11 +113,15 @@ pub enum Situation {
     RemovalNoticed,
     /// A leader was killed when what it had proposed was not committed.
     KilledBetween,
+    /// A new group went on from a backup.
+    Restored,
+    /// A task ran that such a group knew nothing of.
+    RanUnremembered,
 }
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 52] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -168,6 +172,8 @@ impl Situation {
         Self::ReplicaRemoved,
         Self::RemovalNoticed,
         Self::KilledBetween,
+        Self::Restored,
+        Self::RanUnremembered,
     ];
 
     const fn words(self) -> &'static str {
@@ -222,6 +228,8 @@ impl Situation {
             Self::ReplicaRemoved => "replicas removed",
             Self::RemovalNoticed => "replicas that noticed their removal",
             Self::KilledBetween => "leaders killed between plan and commit",
+            Self::Restored => "clusters restored from a backup",
+            Self::RanUnremembered => "tasks that ran and no backup knew of",
         }
     }
 }

@@ -109,6 +109,14 @@ impl SimDisk {
         pending.len() - kept
     }
 
+    /// Makes everything durable that was written, as a tool does that ends when it is.
+    pub fn settle(&self) {
+        let mut medium = lock(&self.medium);
+        for change in std::mem::take(&mut medium.pending).iter().flatten() {
+            medium.durable.change(change);
+        }
+    }
+
     /// Loses everything, as a replaced disk does.
     pub fn wipe(&self) {
         let mut medium = lock(&self.medium);

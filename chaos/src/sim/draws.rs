@@ -48,6 +48,8 @@ pub enum Domain {
     Reboot,
     /// How many hosts a large cluster has.
     Large,
+    /// Whether and when all replicas are lost.
+    Loss,
 }
 
 /// The draws of one life of one thing. Ids have 32 bits and lives 24; more begin anew.

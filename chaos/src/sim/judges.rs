@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_core::audit::audit;
 use muster_core::ids::Revision;
-use muster_core::state::State;
+use muster_core::state::{REVISIONS_SKIPPED, State};
 use muster_raft_store::sim::{AppliedEntry, Observer};
 use tokio::time::Instant;
 
-use super::coverage::{Coverage, Preemptions};
+use super::coverage::{Coverage, Preemptions, Situation};
 use super::record::{Record, Scene, SceneKind};
 use super::report::Violation;
 use super::runtime::NodeId;
 use crate::check::{
-    Acknowledged, Agreement, Assembly, Closed, Entry, Exclusivity, Obedience, RaftRules, Watching,
-    phantom_successes,
+    Acknowledged, Agreement, Assembly, Closed, Entry, Exclusivity, Obedience, Owner, RaftRules,
+    Watching, phantom_successes,
 };
 
 /// Where violations come from: the oracles, and what is reported as such.
@@ -64,6 +64,8 @@ pub struct Seen {
     pub coverage: Coverage,
     /// What else must not have happened.
     pub violations: Vec<Violation>,
+    /// Whether a new group went on from an earlier state of a lost one.
+    pub went_back: bool,
     /// States that the linter looked at.
     pub audits: u64,
     preemptions: Preemptions,
@@ -146,6 +148,23 @@ impl Judges {
         self.with(|seen| seen.agreement.shown(replica, state.revision, hash));
     }
 
+    /// All replicas are lost, and a new group will go on from this state of theirs: whatever came later did not happen, but for
+    /// the tasks that run.
+    pub fn goes_back(&self, state: &State) {
+        self.with(|seen| {
+            seen.went_back = true;
+            seen.acknowledged.goes_back(state);
+            seen.closed.goes_back(state);
+            seen.preemptions = Preemptions::default();
+            // The new group's revisions are above all that the old one had, and so are its events.
+            seen.read = Revision(state.revision.0.saturating_add(REVISIONS_SKIPPED));
+            let unknown = seen.book.attempts().filter(|owner| !knows(state, *owner));
+            let unknown = unknown.count() as u64;
+            let ran = Situation::RanUnremembered;
+            seen.coverage.reached_times(ran, unknown);
+        });
+    }
+
     /// Judges a replica's state at rest.
     pub fn judge_final(&self, replica: u32, state: &State) {
         self.audit(replica, state);
@@ -169,6 +188,13 @@ impl Judges {
             has_begun: AtomicBool::new(false),
         })
     }
+}
+
+/// Whether a state has an attempt of a task.
+fn knows(state: &State, owner: Owner) -> bool {
+    let job = state.job(owner.key.job);
+    let mut units = job.iter().flat_map(|job| job.units.values());
+    units.any(|unit| { unit.attempt.iter() }.any(|attempt| attempt.epoch == owner.epoch))
 }
 
 impl Seen {

@@ -38,11 +38,13 @@ pub enum Mutant {
     SkipsOnResume,
     /// Agents do not know what the ones before them found of their hosts.
     ForgetfulNotes,
+    /// A group that goes on from a backup does not wait for the leases of whatever else the old one had begun.
+    RestoresAtOnce,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::AckBeforeSync,
         Self::LongLease,
         Self::ObeyOldOrders,
@@ -57,6 +59,7 @@ impl Mutant {
         Self::IgnoresDiskErrors,
         Self::SkipsOnResume,
         Self::ForgetfulNotes,
+        Self::RestoresAtOnce,
     ];
 
     /// Its name on the command line.
@@ -77,6 +80,7 @@ impl Mutant {
             Self::IgnoresDiskErrors => "ignores-disk-errors",
             Self::SkipsOnResume => "skips-on-resume",
             Self::ForgetfulNotes => "forgetful-notes",
+            Self::RestoresAtOnce => "restores-at-once",
         }
     }
 
@@ -97,7 +101,8 @@ impl Mutant {
             Self::LongLease
             | Self::ForgetfulJournal
             | Self::WallClockLeases
-            | Self::FreesHungGpus => matches!(violation, Violation::Overlap(_)),
+            | Self::FreesHungGpus
+            | Self::RestoresAtOnce => matches!(violation, Violation::Overlap(_)),
             Self::ObeyOldOrders => matches!(violation, Violation::Disobedience(_)),
             Self::BeginsAlone => matches!(violation, Violation::EarlyStart(_)),
             Self::SnapshotBeforeSync => matches!(violation, Violation::Replica(_)),

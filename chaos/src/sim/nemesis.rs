@@ -2,6 +2,7 @@
 
 mod disks;
 mod hosts;
+mod loss;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,6 +18,7 @@ use super::plan::{Act, Deed, Place};
 use super::record::{Scene, SceneKind};
 use super::report::{Incident, Report, Violation};
 use super::runtime::{NodeId, freeze, thaw};
+use super::scale::Tempo;
 use super::world::World;
 use crate::error_chain::chain;
 
@@ -35,6 +37,9 @@ pub struct Nemesis {
     faults: BTreeMap<&'static str, u64>,
     repairs: BTreeMap<&'static str, u64>,
     skipped: u64,
+    /// The newest backup, and the machines that were lost with all that they had.
+    backup: Option<Vec<u8>>,
+    replicas_lost: BTreeSet<u32>,
     /// Changes of the replicas that operators were sent for.
     errands: Vec<oneshot::Receiver<()>>,
     incidents: Vec<Incident>,
@@ -64,6 +69,8 @@ impl Nemesis {
             faults: BTreeMap::new(),
             repairs: BTreeMap::new(),
             skipped: 0,
+            backup: None,
+            replicas_lost: BTreeSet::new(),
             errands: Vec::new(),
             incidents: Vec::new(),
         }
@@ -93,6 +100,9 @@ impl Nemesis {
     async fn carry_out(&mut self, world: &mut World, deed: &Deed) -> Done {
         if !exists(world, deed) {
             return Done::Skipped("it is about what is not there");
+        }
+        if disk_of(deed).is_some_and(|id| self.replicas_lost.contains(&id)) {
+            return Done::Skipped("its machine is lost");
         }
         if disk_of(deed).is_some_and(|id| world.replicas.life(id) == 0) {
             return Done::Skipped("no replica was on that machine yet");
@@ -127,6 +137,8 @@ impl Nemesis {
                 let replace = |new| Errand::Replace { old: *old, new };
                 return self.bring_replica(world, replace).await;
             }
+            Deed::BackUp => return self.back_up(world).await,
+            Deed::LoseReplicas => return self.lose_replicas(world).await,
             Deed::FreezeReplica(id) => return self.freeze_replica(world, *id),
             Deed::FreezeAgent(host) => return self.freeze_agent(world, *host as usize),
             Deed::FreezeHost(host) => return self.freeze_host(world, *host as usize),
@@ -137,6 +149,9 @@ impl Nemesis {
             Deed::StartHosts => self.start_hosts(world),
             Deed::HealGpus => self.heal_gpus(world),
             Deed::HealHosts => self.heal_hosts(world),
+        }
+        if matches!(deed, Deed::HealGpus | Deed::HealHosts) && gives_back(world) {
+            world.give_back().await;
         }
         Done::Yes
     }
@@ -255,8 +270,7 @@ impl Nemesis {
 
     /// Starts the next machine that has had no replica yet, and sends somebody to add it.
     async fn bring_replica(&mut self, world: &mut World, what: impl Fn(u32) -> Errand) -> Done {
-        let mut machines = 1..=world.replicas_count();
-        let Some(id) = machines.find(|id| world.replicas.life(*id) == 0) else {
+        let Some(id) = self.next_machine(world) else {
             return Done::Skipped("no machine is left for a new replica");
         };
         if let Err(error) = world.start_replica(id).await {
@@ -265,6 +279,18 @@ impl Nemesis {
             return Done::Skipped("it does not start");
         }
         self.send(world, what(id))
+    }
+
+    /// The first machine after all that were replicas ever: ids are not used again. Some are kept for a group that is founded
+    /// anew.
+    fn next_machine(&self, world: &World) -> Option<u32> {
+        let last = if self.replicas_lost.is_empty() {
+            world.machines_of_before()
+        } else {
+            world.replicas_count()
+        };
+        let next = last_used(world) + 1;
+        (next <= last).then_some(next)
     }
 
     fn remove_replica(&mut self, world: &World, id: u32) -> Done {
@@ -334,7 +360,8 @@ impl Nemesis {
     async fn start_replicas(&mut self, world: &mut World) {
         self.repair_disks(world).await;
         for id in 1..=world.replicas_count() {
-            if world.replicas.is_up(id) || world.replicas.life(id) == 0 {
+            let is_there = world.replicas.life(id) > 0 && !self.replicas_lost.contains(&id);
+            if world.replicas.is_up(id) || !is_there {
                 continue;
             }
             match world.start_replica(id).await {
@@ -406,6 +433,8 @@ fn exists(world: &World, deed: &Deed) -> bool {
         }
         Deed::StepHostClocks { .. }
         | Deed::AddReplica
+        | Deed::BackUp
+        | Deed::LoseReplicas
         | Deed::HealLinks
         | Deed::StartReplicas
         | Deed::Thaw
@@ -414,6 +443,20 @@ fn exists(world: &World, deed: &Deed) -> bool {
         | Deed::HealGpus
         | Deed::HealHosts => true,
     }
+}
+
+/// Whether those who repair something say so to the cluster at once: in the long run nothing would be in placement otherwise. In a
+/// short one the rules themselves have to.
+fn gives_back(world: &World) -> bool {
+    world.options.scale.tempo == Tempo::Production
+}
+
+/// The highest id that a replica ever had.
+fn last_used(world: &World) -> u32 {
+    let mut machines = (1..=world.replicas_count()).rev();
+    machines
+        .find(|id| world.replicas.life(*id) > 0)
+        .unwrap_or_default()
 }
 
 /// Whose disk a deed is about.

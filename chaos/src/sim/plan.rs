@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -29,6 +29,15 @@ const XIDS: [u32; 7] = [48, 31, 64, 74, 79, 94, 119];
 const PORTS: u32 = 2;
 /// Largest number that a list of acts may name.
 const NUMBER_MAX: u32 = 1_000_000;
+/// Numbers of the acts that lose all replicas begin here: a world has fewer others.
+const LOSS_ACTS: u32 = 900_000;
+/// Shortest time with faults in which all replicas may be lost, and how long after the backup they are, in milliseconds.
+const LOSS_FAULTS_MS_MIN: u64 = 20_000;
+const LOST_AFTER_MS: Range<u64> = 500..12_000;
+/// Users of such a world beside those that are drawn: jobs that wait in the backup are what may have begun since.
+const USERS_MORE: u32 = 3;
+/// How long before the loss hosts are cut off.
+const CUT_BEFORE_MS: Range<u64> = 0..600;
 
 /// How large a cluster is, as its seed says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +47,9 @@ pub struct Shape {
     /// Machines beside them, for replicas that come later. Without them the replicas do not change.
     #[serde(default)]
     pub spares: u32,
+    /// Machines that are kept for a group that is founded anew, if all replicas are lost.
+    #[serde(default)]
+    pub heirs: u32,
     /// GPUs of each host.
     pub hosts: Vec<u32>,
     /// Users, of whom the first is the admin.
@@ -58,8 +70,9 @@ impl Shape {
         Self {
             replicas,
             spares: draw_spares(seed, replicas),
+            heirs: if is_lost(seed) { replicas } else { 0 },
             hosts: (0..hosts).map(|_| random.random_range(2..9)).collect(),
-            users: random.random_range(1..4),
+            users: random.random_range(1..4) + if is_lost(seed) { USERS_MORE } else { 0 },
         }
         .with_hosts(scale.hosts.or_else(|| draw_many(seed)))
     }
@@ -76,8 +89,14 @@ impl Shape {
         }
     }
 
+    /// Machines for replicas.
+    #[must_use]
+    pub const fn machines(&self) -> u32 {
+        self.replicas + self.spares + self.heirs
+    }
+
     fn draw_replica(&self, random: &mut ChaCha8Rng) -> u32 {
-        random.random_range(1..=self.replicas + self.spares)
+        random.random_range(1..=self.machines())
     }
 
     fn draw_host(&self, random: &mut ChaCha8Rng) -> u32 {
@@ -88,6 +107,37 @@ impl Shape {
     fn draw_user(&self, random: &mut ChaCha8Rng) -> u32 {
         random.random_range(0..self.users)
     }
+}
+
+/// In one world in four all replicas are lost.
+fn is_lost(seed: u64) -> bool {
+    draws(seed, Domain::Loss, 0, 0).random_bool(0.25)
+}
+
+/// A backup, and the loss of all replicas a while later, just after some hosts were cut off: what runs there hears of the new
+/// group late, or never. Nothing where there is no time for it.
+fn draw_loss(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
+    let faults_ms = faults_s * 1_000;
+    if !is_lost(seed) || faults_ms < LOSS_FAULTS_MS_MIN {
+        return Vec::new();
+    }
+    let mut random = draws(seed, Domain::Loss, 0, 1);
+    let backup_ms = random.random_range(faults_ms / 8..faults_ms / 2);
+    let lost_ms = backup_ms + random.random_range(LOST_AFTER_MS).min(faults_ms / 3);
+    let mut deeds = vec![(backup_ms, Deed::BackUp), (lost_ms, Deed::LoseReplicas)];
+    for host in 0..u32::try_from(shape.hosts.len()).unwrap_or(u32::MAX) {
+        let before_ms = random.random_range(CUT_BEFORE_MS);
+        if random.random_bool(0.5) {
+            let cut = Deed::Isolate(Place::Agent(host));
+            deeds.push((lost_ms.saturating_sub(before_ms), cut));
+        }
+    }
+    let act = |(number, (at_ms, deed))| Act {
+        number,
+        at_ms,
+        deed,
+    };
+    (LOSS_ACTS..).zip(deeds).map(act).collect()
 }
 
 /// Every so many-th world is a large one.
@@ -205,6 +255,10 @@ pub enum Deed {
     FreezeAgent(u32),
     /// A host stands still as a whole: agent, supervisors and tasks.
     FreezeHost(u32),
+    /// A backup is taken.
+    BackUp,
+    /// All replicas are lost with their disks, and a new group goes on from the backup.
+    LoseReplicas,
     /// All links are repaired.
     HealLinks,
     /// All replicas that are down start; full disks get room, and others are repaired.
@@ -314,6 +368,8 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
             deed,
         });
     }
+    acts.extend(draw_loss(seed, shape, faults_s));
+    acts.sort_by_key(|act| act.at_ms);
     acts
 }
 
@@ -501,7 +557,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(kinds.len(), 27, "{kinds:?}");
+        assert_eq!(kinds.len(), 29, "{kinds:?}");
         let shapes = (0..400).map(|seed| Shape::draw(seed, Scale::default()));
         let shapes: Vec<Shape> = shapes.collect();
         let replicas: BTreeSet<u32> = shapes.iter().map(|shape| shape.replicas).collect();

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use muster_raft_store::sim::{Observer, Seams};
+use muster_raft_store::disk::LogDisk as _;
+use muster_raft_store::sim::{Founder, Observer, Seams};
 use muster_raft_store::{Config, Handle, OpenError, Peer, StateMachine, Timings};
-use rand::Rng;
+use rand::{Rng, RngCore as _};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -18,6 +19,8 @@ use super::network::SimNetwork;
 use super::runtime::{NodeId, SimRuntime, kill, spawn_on};
 use super::transport::{Registry, SimTransport};
 
+/// The name of a world's cluster.
+const CLUSTER: &str = "simulated";
 /// Time that one sync takes, in microseconds.
 const SYNC_US: std::ops::Range<u64> = 100..3_000;
 /// Largest error of a machine's monotonic clock, in thousandths; the leases allow for 50.
@@ -204,6 +207,32 @@ impl<M: StateMachine> Replicas<M> {
         Ok(handle)
     }
 
+    /// The name of the group's cluster.
+    #[must_use]
+    pub const fn cluster_id(&self) -> &'static str {
+        CLUSTER
+    }
+
+    /// Writes the data of a new group's only member onto a machine's empty disk, as whoever restores a backup does. `last` are
+    /// the term and the index that the state covers.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn found_anew(&self, id: u32, last: (u64, u64), state: M) -> std::io::Result<()> {
+        let mut random = draws(self.seed, Domain::Replica, id, 0);
+        let founder = Founder {
+            cluster_id: CLUSTER,
+            replica: &Self::peer(id),
+            incarnation: random.next_u64(),
+        };
+        let disk = self.disk(id);
+        let mounted = Arc::new(disk.mount(Duration::ZERO));
+        let records = founder.write(Arc::clone(&mounted) as _, last, state)?;
+        mounted.write(records)?;
+        disk.settle();
+        Ok(())
+    }
+
     /// Kills a replica as `kill -9` and a power cut do: all its tasks, and what was not synced. Returns how
     /// many writes are lost.
     pub fn kill(&mut self, id: u32) -> usize {
@@ -224,7 +253,7 @@ impl<M: StateMachine> Replicas<M> {
 
 /// Replicas of a world keep more or less of the past.
 fn config(id: u32, seed: u64) -> Config {
-    let mut config = Config::new(u64::from(id), "simulated", "");
+    let mut config = Config::new(u64::from(id), CLUSTER, "");
     config.timings = Timings {
         heartbeat_ms: 100,
         election_ms_min: 300,

@@ -8,6 +8,7 @@ mod watchers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use muster_core::ids::ReplicaId;
@@ -67,6 +68,8 @@ pub struct World {
     shadows: ShadowServices,
     hubs: Hubs,
     plan: Plan,
+    /// Requests that operators sent.
+    operators_requests: AtomicU64,
     /// Who watches.
     pub judges: Judges,
 }
@@ -118,7 +121,7 @@ impl World {
         let plan = options.plan();
         let network = SimNetwork::new(seed);
         let deceit = Mutant::deceit(options.mutant);
-        let machines = plan.shape.replicas + plan.shape.spares;
+        let machines = plan.shape.machines();
         let replicas = Replicas::new(machines, seed, network.clone(), deceit);
         let mut world = Self {
             options,
@@ -129,6 +132,7 @@ impl World {
             shadows: ShadowServices::default(),
             hubs: Hubs::default(),
             plan,
+            operators_requests: AtomicU64::new(1),
             judges,
         };
         world.add_hosts();
@@ -224,6 +228,18 @@ impl World {
     #[must_use]
     pub fn replicas_count(&self) -> u32 {
         u32::try_from(self.replicas.nodes.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Number of replicas that found the group.
+    #[must_use]
+    pub const fn founders(&self) -> u32 {
+        self.plan.shape.replicas
+    }
+
+    /// Number of machines for replicas, but for those that are kept for a group that is founded anew.
+    #[must_use]
+    pub const fn machines_of_before(&self) -> u32 {
+        self.plan.shape.replicas + self.plan.shape.spares
     }
 
     /// Number of users.

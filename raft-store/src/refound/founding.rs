@@ -1,6 +1,7 @@
 //! The data of a new group's first replica.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
@@ -9,7 +10,7 @@ use muster_proto::raft::v1 as proto;
 use super::{ENTRIES_SKIPPED, RefoundError, TERMS_SKIPPED, disk, staging};
 use crate::backup::Backup;
 use crate::codec::{convert, frame};
-use crate::disk::{LogChange, LogDisk as _, MetaKey, RocksLog, SnapshotDirectory};
+use crate::disk::{LogChange, LogDisk as _, MetaKey, RocksLog, SnapshotDirectory, SnapshotDisk};
 use crate::error::OpenError;
 use crate::identity::{DIRECTORY_VERSION, DirectoryLock};
 use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER, random_incarnation};
@@ -65,7 +66,53 @@ impl Foundation {
         last: (u64, u64),
         state: M,
     ) -> Result<(), OpenError> {
-        let incarnation = random_incarnation();
+        let path = folder.join(SNAPSHOT_FOLDER);
+        let written = SnapshotDirectory::open(&path).and_then(|snapshots| {
+            let founder = Founder {
+                cluster_id: &self.cluster_id,
+                replica: &self.replica,
+                incarnation: random_incarnation(),
+            };
+            founder.write(Arc::new(snapshots), last, state)
+        });
+        let records =
+            written.map_err(|source| disk(format!("writing {}", path.display()), source))?;
+        let path = folder.join(LOG_FOLDER);
+        let written = RocksLog::open(&path).and_then(|log| {
+            log.write(records)?;
+            let (sender, synced) = mpsc::sync_channel(1);
+            log.sync(Box::new(move |result| drop(sender.send(result))));
+            synced
+                .recv()
+                .unwrap_or_else(|gone| Err(io::Error::other(gone)))
+        });
+        written.map_err(|source| disk(format!("writing {}", path.display()), source))
+    }
+}
+
+/// The first member of a group that is founded anew, in this life of its data.
+#[derive(Clone, Copy, Debug)]
+pub struct Founder<'a> {
+    /// The group's cluster.
+    pub cluster_id: &'a str,
+    /// The replica.
+    pub replica: &'a Peer,
+    /// Names the data; drawn at random.
+    pub incarnation: u64,
+}
+
+impl Founder<'_> {
+    /// Writes the snapshot that the group begins from onto an empty disk; `last` are the term and the index that the state
+    /// covers. Gives the records of its log, which is empty and begins after that: a replica may start once they are durable.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn write<M: StateMachine>(
+        &self,
+        snapshots: Arc<dyn SnapshotDisk>,
+        last: (u64, u64),
+        state: M,
+    ) -> io::Result<Vec<LogChange>> {
         let (term, index) = last;
         let last = LogId::new(
             LeaderId {
@@ -76,33 +123,29 @@ impl Foundation {
         );
         let node = Node {
             address: self.replica.address.clone(),
-            incarnation,
+            incarnation: self.incarnation,
         };
         let membership = Membership::new(
             vec![BTreeSet::from([self.replica.id])],
             BTreeMap::from([(self.replica.id, node)]),
         )
-        .map_err(|error| OpenError::Engine(format!("the new membership: {error}")))?;
+        .map_err(io::Error::other)?;
         let applied = Applied {
             state,
             last: Some(last),
             membership: StoredMembership::new(Some(last), membership),
         };
-        let path = folder.join(SNAPSHOT_FOLDER);
-        let written = SnapshotDirectory::open(&path).and_then(|snapshots| {
-            SnapshotStore::new(Arc::new(snapshots), self.cluster_id.clone()).write(&applied)
-        });
-        written.map_err(|source| disk(format!("writing {}", path.display()), source))?;
-        self.write_log(&folder.join(LOG_FOLDER), incarnation, last)
+        SnapshotStore::new(snapshots, self.cluster_id.to_owned()).write(&applied)?;
+        Ok(self.log_after(last))
     }
 
     /// An empty log that begins after `last`.
-    fn write_log(&self, path: &Path, incarnation: u64, last: LogId) -> Result<(), OpenError> {
+    fn log_after(&self, last: LogId) -> Vec<LogChange> {
         let id = Some(convert::log_id_to_proto(&last));
         let identity = proto::Identity {
-            cluster_id: self.cluster_id.clone(),
+            cluster_id: self.cluster_id.to_owned(),
             replica_id: self.replica.id,
-            incarnation,
+            incarnation: self.incarnation,
             directory_version: DIRECTORY_VERSION,
         };
         let vote = proto::Vote {
@@ -110,20 +153,11 @@ impl Foundation {
             committed: false,
         };
         let record = |key, record| LogChange::PutMeta { key, record };
-        let records = vec![
+        vec![
             record(MetaKey::Identity, frame::encode(&identity)),
             record(MetaKey::Vote, frame::encode(&vote)),
             record(MetaKey::Committed, frame::encode(&proto::Committed { id })),
             record(MetaKey::Purged, frame::encode(&proto::Purged { id })),
-        ];
-        let written = RocksLog::open(path).and_then(|log| {
-            log.write(records)?;
-            let (sender, synced) = mpsc::sync_channel(1);
-            log.sync(Box::new(move |result| drop(sender.send(result))));
-            synced
-                .recv()
-                .unwrap_or_else(|gone| Err(std::io::Error::other(gone)))
-        });
-        written.map_err(|source| disk(format!("writing {}", path.display()), source))
+        ]
     }
 }

@@ -13,7 +13,7 @@ mod founding;
 mod staging;
 mod survivor;
 
-pub use founding::Foundation;
+pub use founding::{Foundation, Founder};
 pub use survivor::{Loss, Survivor};
 
 pub(crate) use staging::refuse_half_made;

@@ -1,6 +1,7 @@
 //! The quiet phase: all is repaired, and then everything must come to rest.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use muster_core::command::{BlockTarget, Command};
@@ -23,7 +24,7 @@ const REST_MAX: Duration = Duration::from_secs(30);
 /// Ids of the requests by which an operator gives things back; those of users are drawn.
 const OPERATORS_REQUESTS: u128 = 1 << 100;
 /// How long giving one thing back may take.
-const UNBLOCK_TIMEOUT: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl World {
     /// Waits until every acknowledged job has ended and no process is left, as long as one more ends now and then.
@@ -43,7 +44,6 @@ impl World {
                 return;
             }
         }
-        let mut unblocked = 0;
         self.heal(repaired).await;
         self.judge_healed();
         let mut fewest = usize::MAX;
@@ -58,7 +58,7 @@ impl World {
                 fewest = jobs;
                 deadline = Instant::now() + patience;
             }
-            self.give_back(&mut unblocked).await;
+            self.give_back().await;
             if Instant::now() > deadline {
                 self.judges.violate(Violation::Stuck(describe_stuck(self)));
                 return;
@@ -84,20 +84,37 @@ impl World {
         revisions.all(|revision| Some(revision) == first)
     }
 
-    /// All is repaired: an operator gives back what rules still keep out of placement.
-    async fn give_back(&self, unblocked: &mut u128) {
+    /// All is repaired: an operator gives back what rules still keep out of placement, and lets jobs go on of which a lost
+    /// group had been told so.
+    pub async fn give_back(&self) {
+        let went_back = self.judges.with(|seen| seen.went_back);
+        let author = || "operator".to_owned();
+        let request = || {
+            let number = self.operators_requests.fetch_add(1, Ordering::Relaxed);
+            RequestId(OPERATORS_REQUESTS + u128::from(number))
+        };
         for (_, handle) in self.members_up() {
-            let targets = handle.with_state(blocked);
-            for target in targets {
-                *unblocked += 1;
-                let unblock = Command::Unblock {
-                    request: RequestId(OPERATORS_REQUESTS + *unblocked),
-                    target,
-                    author: "operator".to_owned(),
-                    planned: false,
-                };
+            let (targets, suspended) = handle.with_state(|state| {
+                let suspended = went_back.then(|| suspended(state));
+                (blocked(state), suspended.unwrap_or_default())
+            });
+            let unblock = targets.into_iter().map(|target| Command::Unblock {
+                request: request(),
+                target,
+                author: author(),
+                planned: false,
+            });
+            let mut commands: Vec<Command> = unblock.collect();
+            let resume = suspended.into_iter().map(|job| Command::ResumeJob {
+                request: request(),
+                job,
+                author: author(),
+                reason: "its resumption was lost".to_owned(),
+            });
+            commands.extend(resume);
+            for command in commands {
                 // Who does not lead says so, and the next one is asked; what was given back before is refused.
-                drop(tokio::time::timeout(UNBLOCK_TIMEOUT, propose(handle.clone(), unblock)).await);
+                drop(tokio::time::timeout(ANSWER_TIMEOUT, propose(handle.clone(), command)).await);
             }
         }
     }
@@ -137,6 +154,13 @@ impl World {
         }
         (left.len(), running)
     }
+}
+
+/// Jobs that stand still until they are let go on.
+fn suspended(state: &State) -> Vec<JobId> {
+    let jobs = state.jobs.values();
+    let suspended = jobs.filter(|job| job.suspension.is_some() && !job.phase.is_terminal());
+    suspended.map(|job| job.id).collect()
 }
 
 /// What is out of placement, or what rules keep something off.

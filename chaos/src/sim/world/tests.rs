@@ -44,6 +44,29 @@ fn a_larger_cluster_of_production_keeps_every_promise() {
     );
 }
 
+/// All replicas are lost with their disks while tasks run that no backup knows of.
+#[test]
+fn a_cluster_that_is_restored_keeps_every_promise_but_what_came_after_its_backup() {
+    let mut restored = 0;
+    let mut unremembered = 0;
+    let loses = |seed: &u64| {
+        Plan::of(*seed, 60, Scale::default(), &Acts::All)
+            .shape
+            .heirs
+            > 0
+    };
+    for seed in (0..).filter(loses).take(6) {
+        let report = simulate(&options(seed, None)).unwrap();
+        assert!(report.violations.is_empty(), "{report}");
+        restored += report.coverage.times(Situation::Restored);
+        unremembered += report.coverage.times(Situation::RanUnremembered);
+    }
+    assert!(
+        restored >= 4 && unremembered > 0,
+        "{restored}, {unremembered}"
+    );
+}
+
 #[test]
 fn the_same_seed_gives_the_same_world() {
     let first = simulate(&options(77, None)).unwrap();

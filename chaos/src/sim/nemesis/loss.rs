@@ -1,0 +1,144 @@
+//! The loss of all replicas with their disks, and the new group that goes on from the newest backup.
+
+use std::time::Duration;
+
+use muster_core::state::{Hold, State};
+use muster_core::time::TimeMs;
+use muster_raft_store::StateMachine;
+use muster_raft_store::backup::{About, Backup};
+use tokio::time::{sleep, timeout};
+
+use super::{Done, Nemesis, last_used};
+use crate::error_chain::chain;
+use crate::sim::coverage::Situation;
+use crate::sim::mutant::Mutant;
+use crate::sim::operator::{Errand, OPERATOR_NODES};
+use crate::sim::report::Violation;
+use crate::sim::runtime::{NodeId, kill};
+use crate::sim::world::World;
+
+/// How long a leader may take to say that it leads.
+const LEADS_MAX: Duration = Duration::from_secs(2);
+/// From the loss to the new group: by then no answer of the old one is under way any more, but leases run.
+const FOUNDED_AFTER: Duration = Duration::from_millis(2_100);
+
+impl Nemesis {
+    /// Takes a backup from whoever leads: all that was answered before is in it.
+    pub(super) async fn back_up(&mut self, world: &World) -> Done {
+        let mut up = world.replicas.registry.up().into_iter();
+        let leader = up.find(|(_, handle)| handle.leadership().borrow().is_self);
+        let Some((replica, handle)) = leader else {
+            return Done::Skipped("nobody leads");
+        };
+        let told = world.judges.with(|seen| seen.acknowledged.clone());
+        if !matches!(
+            timeout(LEADS_MAX, handle.read_linearizable()).await,
+            Ok(Ok(_))
+        ) {
+            return Done::Skipped("the leader does not answer");
+        }
+        let picture = handle.picture();
+        let lost = told.judge(picture.state());
+        let lost = lost.into_iter().map(Violation::Lost);
+        world.judges.with(|seen| seen.violations.extend(lost));
+        let about = About {
+            cluster_id: world.replicas.cluster_id().to_owned(),
+            replica_id: replica.0.into(),
+            time_ms: picture.state().time.0,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let mut bytes = Vec::new();
+        if let Err(error) = picture.write_backup(&mut bytes, &about, None) {
+            let text = format!("({}) writes no backup: {error}", replica.0);
+            world.judges.violate(Violation::Replica(text));
+        }
+        let (revision, length) = (picture.state().revision, bytes.len());
+        self.backup = Some(bytes);
+        let what = format_args!("revision {revision}, {length} bytes");
+        self.repaired(world, "backup taken", what);
+        Done::Yes
+    }
+
+    /// All replicas are lost with their disks. On machines that are left a new group goes on from the backup, as large as the
+    /// first one was.
+    pub(super) async fn lose_replicas(&mut self, world: &mut World) -> Done {
+        let Some(bytes) = self.backup.take() else {
+            return Done::Skipped("there is no backup");
+        };
+        let founder = last_used(world).max(world.machines_of_before()) + 1;
+        if founder > world.replicas_count() {
+            return Done::Skipped("no machine is left for a new group");
+        }
+        self.destroy(world);
+        self.broke(world, "all replicas lost", format_args!("with their disks"));
+        sleep(FOUNDED_AFTER).await;
+        match Backup::read(&mut bytes.as_slice(), None) {
+            Ok(backup) => self.restore(world, founder, backup).await,
+            Err(error) => {
+                let text = format!("the backup cannot be read: {}", chain(&error));
+                world.judges.violate(Violation::Replica(text));
+            }
+        }
+        Done::Yes
+    }
+
+    fn destroy(&mut self, world: &mut World) {
+        for number in 0..self.errands.len() {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            kill(NodeId(OPERATOR_NODES + number));
+        }
+        for id in 1..=world.replicas_count() {
+            if world.replicas.life(id) == 0 {
+                continue;
+            }
+            if world.replicas.is_up(id) {
+                world.kill_replica(id);
+            }
+            world.replicas.disk(id).wipe();
+            self.disks_ill.remove(&id);
+            self.disks_stalled.remove(&id);
+            self.replicas_lost.insert(id);
+        }
+    }
+
+    async fn restore(&mut self, world: &mut World, founder: u32, backup: Backup<State>) {
+        let last = (backup.term, backup.index);
+        let mut state = backup.state;
+        world.judges.goes_back(&state);
+        StateMachine::refound(&mut state, &backup.members);
+        if world.options.mutant == Some(Mutant::RestoresAtOnce) {
+            hold_nothing(&mut state);
+        }
+        let revision = state.revision;
+        let founded = world.replicas.found_anew(founder, last, state);
+        if let Err(error) = founded {
+            let text = format!("({founder}) founds no group: {error}");
+            return world.judges.violate(Violation::Replica(text));
+        }
+        if let Err(error) = world.start_replica(founder).await {
+            let text = format!("({founder}) did not start: {}", chain(&error));
+            return world.judges.violate(Violation::Replica(text));
+        }
+        let what = format_args!("replica {founder} goes on from revision {revision}");
+        self.repaired(world, "cluster restored", what);
+        let restored = Situation::Restored;
+        world.judges.with(|seen| seen.coverage.reached(restored));
+        for _ in 1..world.founders() {
+            // There may be too few machines left: a smaller group does as well.
+            let Done::Yes = self.bring_replica(world, Errand::Add).await else {
+                return;
+            };
+        }
+    }
+}
+
+/// As if whatever else of the old group runs had lost its lease long ago: a mutant.
+fn hold_nothing(state: &mut State) {
+    let past = TimeMs::default();
+    if let Some(refounding) = &mut state.refounding {
+        refounding.hold = Some(Hold {
+            began_at: past,
+            over_at: past,
+        });
+    }
+}
