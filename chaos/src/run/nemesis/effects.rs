@@ -36,22 +36,27 @@ pub(super) enum Effect {
 }
 
 /// Waits for what shows that a fault came about, as long as a fault takes; none if events tell.
-pub(super) async fn await_effect(expected: Option<Effect>) -> Option<bool> {
-    let (data, others, last) = match expected? {
-        Effect::Known(seen) => return Some(seen),
-        Effect::Installed { data, others, last } => (data, others, last),
+///
+/// # Errors
+/// If the others' snapshots cannot be listed.
+pub(super) async fn await_effect(expected: Option<Effect>) -> Result<Option<bool>, RunError> {
+    let (data, others, last) = match expected {
+        None => return Ok(None),
+        Some(Effect::Known(seen)) => return Ok(Some(seen)),
+        Some(Effect::Installed { data, others, last }) => (data, others, last),
     };
     let deadline = Instant::now() + SHORT_FAULT;
     let mut theirs = BTreeSet::new();
     loop {
         // Before its own: whoever sends a snapshot had it first. They may remove it soon afterwards.
-        theirs.extend(beyond(last, &others).unwrap_or_default());
+        theirs.extend(beyond(last, &others)?);
+        // It may have no folder yet.
         let has = snapshots_of(&data).unwrap_or_default();
         if !has.is_disjoint(&theirs) {
-            return Some(true);
+            return Ok(Some(true));
         }
         if Instant::now() > deadline {
-            return Some(false);
+            return Ok(Some(false));
         }
         sleep(POLL).await;
     }
@@ -132,9 +137,16 @@ mod tests {
                 others: vec![other.path().to_owned()],
                 last,
             };
-            assert_eq!(await_effect(Some(expected)).await, Some(is_theirs));
+            assert_eq!(await_effect(Some(expected)).await.unwrap(), Some(is_theirs));
         }
-        assert_eq!(await_effect(None).await, None);
+        assert_eq!(await_effect(None).await.unwrap(), None);
+        // Whoever cannot see what the others have does not say that nothing was installed.
+        let expected = Effect::Installed {
+            data: other.path().to_owned(),
+            others: vec![other.path().join("gone")],
+            last: 50,
+        };
+        assert!(await_effect(Some(expected)).await.is_err());
         assert_eq!(index_of(&position_of(&name(70, 9)).unwrap()), Some(70));
     }
 }

@@ -204,7 +204,7 @@ impl Nemesis {
             began_us,
             healed_us,
             whole_us,
-            effect,
+            effect: effect?,
             given_back,
             odd: std::mem::take(&mut self.odd),
         })

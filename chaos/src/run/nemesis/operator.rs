@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use muster_client::ClientError;
 use muster_core::health::rules::{FLAPPING, LEMON};
 use muster_proto::v1;
 use muster_proto::v1::block_target::Target;
@@ -14,6 +13,8 @@ use crate::run::RunError;
 
 /// The rule for what a GPU's driver reports.
 const XID: &str = "xid";
+/// Why nothing is given back that works already.
+const NOT_BLOCKED: &str = "NOT_BLOCKED";
 
 /// A host or GPU that a rule keeps out of use, all of it or something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ impl Nemesis {
                     given_back.push(name);
                 }
                 // It came back by itself in between.
-                Err(ClientError::Refused { .. }) => {}
+                Err(error) if error.reason() == Some(NOT_BLOCKED) => {}
                 Err(error) => return Err(error.into()),
             }
         }

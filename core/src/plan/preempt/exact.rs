@@ -32,6 +32,8 @@ pub(super) struct Exact<'e, 'c, 's, 'a> {
     /// Sets that may still be tried out.
     pub(super) tries: u32,
     branches: u32,
+    /// Whether it is known that all of them together are enough.
+    is_hopeful: bool,
 }
 
 /// The cheapest set of some candidates, if that is cheaper than the best known.
@@ -70,6 +72,7 @@ impl<'e, 'c, 's, 'a> Exact<'e, 'c, 's, 'a> {
             best: None,
             tries: TRIES_MAX,
             branches: BRANCHES_MAX,
+            is_hopeful: false,
         }
     }
 
@@ -102,6 +105,18 @@ impl<'e, 'c, 's, 'a> Exact<'e, 'c, 's, 'a> {
         }
     }
 
+    /// Where one set is not enough, and all of them are not either, no other one need be tried.
+    fn end_if_hopeless(&mut self) {
+        if self.is_hopeful {
+            return;
+        }
+        let all: Vec<_> = self.items.iter().map(|item| item.candidate).collect();
+        self.is_hopeful = !self.search.is_hopeless_without(&all, &self.room);
+        if !self.is_hopeful {
+            self.branches = 0;
+        }
+    }
+
     fn is_cheaper(&self, cost: Cost) -> bool {
         self.best.as_ref().is_none_or(|best| cost < best.cost)
     }
@@ -111,6 +126,7 @@ impl<'e, 'c, 's, 'a> Exact<'e, 'c, 's, 'a> {
         self.tries -= 1;
         let mut fork = self.room.free_attempts(&names(chosen));
         let Some(tasks) = self.search.fits_in(&mut fork, chosen) else {
+            self.end_if_hopeless();
             return false;
         };
         let found = self.search.finish(chosen, tasks);

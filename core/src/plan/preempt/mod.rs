@@ -201,7 +201,8 @@ impl<'a> Search<'_, 'a> {
     }
 
     fn cheapest(&self, candidates: &[Candidate<'a>]) -> Option<Preemption> {
-        if candidates.is_empty() {
+        let all: Vec<&Candidate<'a>> = candidates.iter().collect();
+        if candidates.is_empty() || self.is_limited_without(&all) {
             return None;
         }
         let on_host = self.on_one_host(candidates);
@@ -213,6 +214,23 @@ impl<'a> Search<'_, 'a> {
             return best;
         }
         exact::among(self, candidates, best)
+    }
+
+    /// Whether the unit has no room, or would be over a limit, even if all of these end: then no set of them is enough.
+    fn is_hopeless_without(&self, all: &[&Candidate<'_>], room: &Capacity<'a>) -> bool {
+        let Wanting { job, unit, .. } = self.wanting;
+        let mut fork = room.free_attempts(&names(all));
+        self.is_limited_without(all) || unit::place_unborrowed(&mut fork, job, unit).is_err()
+    }
+
+    /// Whether the unit would be over a limit even if all of these end.
+    fn is_limited_without(&self, all: &[&Candidate<'_>]) -> bool {
+        let Wanting { job, standing, .. } = self.wanting;
+        self.allowance.cloned().is_some_and(|mut allowance| {
+            all.iter().for_each(|one| allowance.take_back(&one.running));
+            let reached = allowance.reached(&job.spec, standing, self.amounts);
+            reached.is_some()
+        })
     }
 
     /// Where the unit goes without these victims; none if it has no room, or would be over a limit.

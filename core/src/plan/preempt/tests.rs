@@ -175,6 +175,53 @@ fn few_candidates_give_the_cheapest_victims_whenever_there_are_any() {
     assert!(found > 200, "only {found} cases say anything");
 }
 
+/// Eight tasks with one GPU each hold a host, and somebody wants what not even all of them can give.
+#[test]
+fn where_all_are_not_enough_no_set_of_them_is_tried() {
+    let mut cluster = Cluster::with_hosts(1, 8);
+    cluster.audited = false;
+    configure(&mut cluster);
+    let mut old = single("old", 8, 1);
+    old.queue = "b".to_owned();
+    let old = cluster.submit(old);
+    assert_eq!(cluster.place_all(old), 8);
+    cluster.start_all(old);
+    let mut wide = single("wide", 1, 4);
+    wide.queue = "b".to_owned();
+    wide.priority = 5;
+    wide.groups[0].resources.memory_mib = crate::limits::MEMORY_MIB_PER_TASK_MAX;
+    let job = cluster.submit(wide);
+    cluster.state.time = cluster.now;
+    let wanting = Wanting {
+        job: cluster.state.job(job).unwrap(),
+        unit: UnitIndex(0),
+        standing: &Standing::Share,
+        now: cluster.now,
+    };
+    let capacity = Capacity::new(&cluster.state);
+    let amounts = asking::by_model(&capacity, wanting.job, wanting.unit).remove(0);
+    let rights = rights(capacity.state(), wanting, &amounts);
+    let candidates = Pool::open(&capacity, wanting, &rights)
+        .gather(usize::MAX)
+        .candidates;
+    assert_eq!(candidates.len(), 8);
+    let coming = coming_free(&capacity);
+    let search = Search {
+        coming: &coming,
+        allowance: None,
+        wanting,
+        amounts: &amounts,
+    };
+    let items = candidates.iter().map(|candidate| exact::Item {
+        candidate,
+        gpus: candidate.running.attempt.gpus(),
+    });
+    let mut exact = exact::Exact::new(&search, coming.clone(), items.collect(), 4);
+    exact.run();
+    assert!(exact.best.is_none());
+    assert_eq!(exact.tries, exact::TRIES_MAX - 1);
+}
+
 /// What the orders miss, of 1,000 cases in which there are victims: so many at most have none, and so many dearer ones.
 const MISSED_PER_1000_MAX: u64 = 10;
 const DEARER_PER_1000_MAX: u64 = 30;
