@@ -418,7 +418,7 @@ mod tests {
         let judges = Judges::default();
         let cluster = Cluster::with_hosts(1, 2);
         let mut large = cluster.state;
-        let (_, host) = large.hosts.pop_first().unwrap();
+        let host = Arc::clone(large.hosts.values().next().unwrap());
         for number in 0..2 * LOOKED_AT_MAX as u32 {
             large.hosts.insert(HostId(number), host.clone());
         }

@@ -34,6 +34,8 @@ pub const MUTANT_SEEDS_MAX: u64 = 100;
 pub const COVERAGE_WORLDS_MIN: u64 = 100;
 /// Lines of progress of a sweep.
 const PROGRESS_LINES: u64 = 10;
+/// Nothing is ever sent to whoever tells: that it ends is the news.
+const NEWS_MAX: usize = 0;
 /// How often it is told how far the only world of a sweep has come.
 const PROGRESS_EVERY: Duration = Duration::from_secs(60);
 
@@ -481,7 +483,7 @@ fn telling(
     judges: &Judges,
     work: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
-    let (done, is_done) = mpsc::channel::<()>();
+    let (done, is_done) = mpsc::sync_channel::<()>(NEWS_MAX);
     thread::scope(|scope| {
         let teller = scope.spawn(move || {
             while is_done.recv_timeout(PROGRESS_EVERY) == Err(RecvTimeoutError::Timeout) {

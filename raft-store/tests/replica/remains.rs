@@ -77,6 +77,7 @@ async fn a_log_that_was_cut_short_goes_on_from_its_snapshot() {
     }
     let remains = remains(&cluster.nodes[0]).await;
     assert!(remains.base.revision() > 0, "nothing was removed");
-    assert!(*remains.range().unwrap().start() > 1);
+    // A snapshot may just have been taken of all that there is.
+    assert!(remains.range().is_none_or(|range| *range.start() > 1));
     assert_eq!(replayed(&remains).totals, state.totals);
 }

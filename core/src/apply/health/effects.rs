@@ -194,9 +194,11 @@ impl Step<'_> {
 
     /// Something else is known of a host or of a part of it, or other GPUs are its own.
     pub(in crate::apply) fn refresh_limits(&mut self, id: HostId) {
-        if self.state.health.has_conditions() {
-            let host = self.state.host(id);
-            let limits = host.map(|host| limits_of(&self.state.health, host));
+        let host = self.state.host(id);
+        let known = host.map(|host| (host.on_probation, host.no_gangs));
+        // Of the last thing that was known nothing is left.
+        let limits = host.map(|host| limits_of(&self.state.health, host));
+        if known != limits {
             let (on_probation, no_gangs) = limits.unwrap_or_default();
             self.edit_host(id, |host| {
                 host.on_probation = on_probation;
