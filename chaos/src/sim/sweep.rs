@@ -1,15 +1,14 @@
 //! Many worlds: one per seed, on all cores, then the proofs that the judges see what they are there for.
 
 mod meta;
+mod teller;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::num::NonZero;
-use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 pub use meta::Meta;
 use meta::meta_test;
+use teller::telling;
 
 use super::coverage::{Coverage, Situation};
 use super::judges::Judges;
@@ -34,11 +34,6 @@ pub const MUTANT_SEEDS_MAX: u64 = 100;
 pub const COVERAGE_WORLDS_MIN: u64 = 100;
 /// Lines of progress of a sweep.
 const PROGRESS_LINES: u64 = 10;
-/// Nothing is ever sent to whoever tells: that it ends is the news.
-const NEWS_MAX: usize = 0;
-/// How often it is told how far the only world of a sweep has come.
-const PROGRESS_EVERY: Duration = Duration::from_secs(60);
-
 /// Last scenes before a violation that are told, and failures that are told so much of.
 const SCENES_TOLD: usize = 20;
 const FAILURES_TOLD: usize = 5;
@@ -457,46 +452,11 @@ impl<'a> Sweep<'a> {
     }
 }
 
-impl Sweep<'_> {
-    /// Tells how far the only world has come.
-    fn tell_reached(&mut self, reached_ms: u64) -> io::Result<()> {
-        let hours = reached_ms as f64 / HOUR_MS;
-        let faults_h = self.options.faults_s as f64 * 1_000.0 / HOUR_MS;
-        writeln!(
-            self.progress,
-            "{hours:>6.2} h simulated, of {faults_h:.2} with faults and a quiet end"
-        )?;
-        self.progress.flush()
-    }
-}
-
 /// Time that this thread has spent on a core.
 fn core_time() -> Duration {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(spent.tv_sec).unwrap_or_default();
     Duration::new(seconds, u32::try_from(spent.tv_nsec).unwrap_or_default())
-}
-
-/// Does something, and tells meanwhile how far the world of some judges has come.
-fn telling(
-    sweep: &Mutex<Sweep<'_>>,
-    judges: &Judges,
-    work: impl FnOnce() -> io::Result<()>,
-) -> io::Result<()> {
-    let (done, is_done) = mpsc::sync_channel::<()>(NEWS_MAX);
-    thread::scope(|scope| {
-        let teller = scope.spawn(move || {
-            while is_done.recv_timeout(PROGRESS_EVERY) == Err(RecvTimeoutError::Timeout) {
-                let mut sweep = sweep.lock().unwrap_or_else(PoisonError::into_inner);
-                sweep.tell_reached(judges.reached_ms())?;
-            }
-            Ok(())
-        });
-        let worked = work();
-        drop(done);
-        let told = teller.join();
-        worked.and(told.unwrap_or_else(|panic| resume_unwind(panic)))
-    })
 }
 
 fn run_some(

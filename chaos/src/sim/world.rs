@@ -1,6 +1,7 @@
 //! A whole simulated cluster: replicas with their leader loops, hosts, users, a nemesis, and the judges.
 
 mod healed;
+mod last_states;
 mod members;
 mod options;
 mod quiet;
@@ -16,7 +17,7 @@ use muster_core::lifecycle::JobPhase;
 use muster_core::plan::Budget;
 use muster_core::state::State;
 use muster_core::timings::BEATS_PER_SECOND_MAX;
-use muster_raft_store::{Handle, Leadership, PastError};
+use muster_raft_store::{Handle, Leadership};
 use muster_scheduler::leader::{
     LEADER_INPUTS_MAX, LeaderLoop, LeaderSettings, ShadowStore, SharedShadows, WorkerDirectory,
 };
@@ -409,51 +410,6 @@ impl World {
                 }
             }
         });
-    }
-
-    /// Judges the final states.
-    fn judge(&self) {
-        let up = self.members_up();
-        let mut revisions = Vec::new();
-        for (node, handle) in &up {
-            if handle.status().removal.is_some() {
-                let mistaken = format!("({}) is a member and takes itself for removed", node.0);
-                self.judges.violate(Violation::Replica(mistaken));
-            }
-            let state = handle.fork();
-            revisions.push(state.revision.get());
-            self.judges.judge_final(node.0, &state);
-            self.judge_past(node.0, handle);
-        }
-        if revisions.windows(2).any(|pair| pair[0] != pair[1]) {
-            self.judges.violate(Violation::Apart(revisions));
-        }
-        // A world that ended early has told nobody everything.
-        if self.judges.content() {
-            self.judges.with(|seen| {
-                let behind = seen.watching.behind().into_iter();
-                seen.violations.extend(behind.map(Violation::Watch));
-            });
-        }
-    }
-
-    /// What a replica tells of the past is what replicas had then; it may keep too little of it.
-    fn judge_past(&self, id: u32, handle: &Handle<State>) {
-        let some: Vec<_> = self.judges.with(|seen| seen.agreement.some().collect());
-        for (revision, hash) in some {
-            let wrong = match handle.state_at(revision.get(), &|| true) {
-                Ok(state) if (state.revision, state.state_hash()) == (revision, hash) => {
-                    let told = Situation::PastTold;
-                    self.judges.with(|seen| seen.coverage.reached(told));
-                    continue;
-                }
-                Ok(state) => format!("shows revision {} with another state", state.revision),
-                Err(PastError::TooOld { oldest, .. }) if oldest > revision.get() => continue,
-                Err(error) => error.to_string(),
-            };
-            let text = format!("({id}) does not tell the past at revision {revision}: {wrong}");
-            self.judges.violate(Violation::Replica(text));
-        }
     }
 
     fn report(self) -> Report {

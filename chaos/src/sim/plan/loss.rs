@@ -1,0 +1,49 @@
+//! Worlds in which all replicas are lost.
+
+use std::ops::Range;
+
+use rand::Rng as _;
+
+use super::{Act, Deed, Place, Shape};
+use crate::sim::draws::{Domain, draws};
+
+/// Numbers of the acts that lose all replicas begin here: a world has fewer others.
+const LOSS_ACTS: u32 = 900_000;
+/// Shortest time with faults in which all replicas may be lost, and how long after the backup they are, in milliseconds.
+const LOSS_FAULTS_MS_MIN: u64 = 20_000;
+const LOST_AFTER_MS: Range<u64> = 500..12_000;
+/// How long before the loss hosts are cut off.
+const CUT_BEFORE_MS: Range<u64> = 0..600;
+/// Users of such a world beside those that are drawn: jobs that wait in the backup are what may have begun since.
+pub(super) const USERS_MORE: u32 = 3;
+
+/// In one world in four all replicas are lost.
+pub(super) fn is_lost(seed: u64) -> bool {
+    draws(seed, Domain::Loss, 0, 0).random_bool(0.25)
+}
+
+/// A backup, and the loss of all replicas a while later, just after some hosts were cut off: what runs there hears of the new
+/// group late, or never. Nothing where there is no time for it.
+pub(super) fn draw_loss(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
+    let faults_ms = faults_s * 1_000;
+    if !is_lost(seed) || faults_ms < LOSS_FAULTS_MS_MIN {
+        return Vec::new();
+    }
+    let mut random = draws(seed, Domain::Loss, 0, 1);
+    let backup_ms = random.random_range(faults_ms / 8..faults_ms / 2);
+    let lost_ms = backup_ms + random.random_range(LOST_AFTER_MS).min(faults_ms / 3);
+    let mut deeds = vec![(backup_ms, Deed::BackUp), (lost_ms, Deed::LoseReplicas)];
+    for host in 0..u32::try_from(shape.hosts.len()).unwrap_or(u32::MAX) {
+        let before_ms = random.random_range(CUT_BEFORE_MS);
+        if random.random_bool(0.5) {
+            let cut = Deed::Isolate(Place::Agent(host));
+            deeds.push((lost_ms.saturating_sub(before_ms), cut));
+        }
+    }
+    let act = |(number, (at_ms, deed))| Act {
+        number,
+        at_ms,
+        deed,
+    };
+    (LOSS_ACTS..).zip(deeds).map(act).collect()
+}
