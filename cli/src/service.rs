@@ -5,6 +5,7 @@ mod reload;
 use std::future::Future;
 use std::io;
 use std::num::NonZero;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
@@ -22,6 +23,7 @@ const RUNTIME_THREADS_MAX: usize = 8;
 
 /// As [`run`], for a service with settings: they are read now, and anew at every SIGHUP. Logging is started as they say.
 pub(crate) fn run_with_settings<S: Service, Running, Error>(
+    close_max: Duration,
     source: Source<S>,
     start: impl FnOnce(watch::Receiver<S>, Shutdown) -> Running,
 ) -> Result<Exit, Failure>
@@ -31,7 +33,7 @@ where
 {
     let loaded = source.load()?;
     let log = logging::start_as(loaded.settings.logging())?;
-    run(|shutdown| {
+    run(close_max, |shutdown| {
         let exported = spans::export(loaded.settings.tracing(), loaded.settings.identity());
         let (reloader, settings) = Reloader::new(source, loaded, log);
         let service = start(settings, shutdown);
@@ -51,8 +53,11 @@ where
 }
 
 /// Runs a service until it ends by itself or is told to: the first SIGTERM or SIGINT asks it to stop
-/// gracefully, the second one ends it at once.
-pub(crate) fn run<Running, Error>(start: impl FnOnce(Shutdown) -> Running) -> Result<Exit, Failure>
+/// gracefully, the second one ends it at once. Threads that still run then are waited for, `close_max` at most.
+pub(crate) fn run<Running, Error>(
+    close_max: Duration,
+    start: impl FnOnce(Shutdown) -> Running,
+) -> Result<Exit, Failure>
 where
     Running: Future<Output = Result<(), Error>>,
     Error: std::error::Error,
@@ -74,8 +79,7 @@ where
             }
         }
     });
-    // Whatever still runs would only delay the end: the service has stopped, or is not waited for.
-    runtime.shutdown_background();
+    runtime.shutdown_timeout(close_max);
     ended.map(|()| Exit::Ok)
 }
 
@@ -141,4 +145,40 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    /// What a thread does that nothing interrupts.
+    const WORK: Duration = Duration::from_millis(300);
+
+    /// Whether such a thread had done its work when the service that had begun it was left.
+    fn is_work_done(close_max: Duration) -> bool {
+        let done = Arc::new(AtomicBool::new(false));
+        let doing = Arc::clone(&done);
+        let ended = run(close_max, |_shutdown| async move {
+            let (begin, begun) = oneshot::channel();
+            tokio::task::spawn_blocking(move || {
+                begin.send(()).expect("the service waits");
+                let (_never_says, listening) = sync_channel::<()>(1);
+                assert!(listening.recv_timeout(WORK).is_err());
+                doing.store(true, Ordering::Release);
+            });
+            begun.await
+        });
+        assert!(ended.is_ok());
+        done.load(Ordering::Acquire)
+    }
+
+    #[test]
+    fn a_thread_in_the_database_is_waited_for_and_others_are_not() {
+        assert!(is_work_done(Duration::from_secs(60)));
+        assert!(!is_work_done(Duration::ZERO));
+    }
 }

@@ -81,15 +81,9 @@ impl Closed {
             EventKind::Blocked { target, .. } => self.close(target, state, true),
             // What was found meanwhile may have closed it again.
             EventKind::Unblocked { target, .. } => {
-                let is_blocked = match target {
-                    BlockTarget::Host(name) => {
-                        { state.host_by_name(name) }.is_some_and(|host| host.block.is_some())
-                    }
-                    BlockTarget::Gpu(uuid) => {
-                        { state.gpu(*uuid) }.is_some_and(|(_, gpu)| gpu.block.is_some())
-                    }
-                };
-                self.close(target, state, is_blocked);
+                let component = component_of(target, state);
+                let is_closed = component.is_some_and(|it| is_closed(state, &it));
+                self.close(target, state, is_closed);
             }
             EventKind::HealthChanged { component, to, .. } => match component {
                 Component::Host(host) => set(&mut self.hosts, *host, !to.accepts_work()),
@@ -137,17 +131,11 @@ impl Closed {
         self.hosts.clear();
         self.gpus.clear();
         for host in state.hosts.values() {
-            set(&mut self.hosts, host.id, host.block.is_some());
+            let is_out = is_closed(state, &Component::Host(host.id));
+            set(&mut self.hosts, host.id, is_out);
             for gpu in &host.gpus {
-                set(&mut self.gpus, gpu.uuid, gpu.block.is_some());
-            }
-        }
-        for (component, condition) in state.health.conditions() {
-            let is_closed = !condition.phase.accepts_work();
-            match component {
-                Component::Host(host) if is_closed => set(&mut self.hosts, *host, true),
-                Component::Gpu(gpu) if is_closed => set(&mut self.gpus, *gpu, true),
-                _ => {}
+                let is_out = is_closed(state, &Component::Gpu(gpu.uuid));
+                set(&mut self.gpus, gpu.uuid, is_out);
             }
         }
         self.read(state);
@@ -172,13 +160,10 @@ impl Closed {
     }
 
     fn close(&mut self, target: &BlockTarget, state: &State, is_closed: bool) {
-        match target {
-            BlockTarget::Host(name) => {
-                if let Some(host) = state.host_by_name(name) {
-                    set(&mut self.hosts, host.id, is_closed);
-                }
-            }
-            BlockTarget::Gpu(gpu) => set(&mut self.gpus, *gpu, is_closed),
+        match component_of(target, state) {
+            Some(Component::Host(host)) => set(&mut self.hosts, host, is_closed),
+            Some(Component::Gpu(gpu)) => set(&mut self.gpus, gpu, is_closed),
+            _ => {}
         }
     }
 
@@ -235,6 +220,20 @@ impl Closed {
     }
 }
 
+/// What a block is about; none if no such host is known.
+fn component_of(target: &BlockTarget, state: &State) -> Option<Component> {
+    match target {
+        BlockTarget::Host(name) => state.host_by_name(name).map(|it| Component::Host(it.id)),
+        BlockTarget::Gpu(gpu) => Some(Component::Gpu(*gpu)),
+    }
+}
+
+/// Whether health, or an admin, has taken something out of placement. What a rule keeps off without that is told apart: it ends
+/// without a word of the block.
+fn is_closed(state: &State, component: &Component) -> bool {
+    !state.health.phase(component).accepts_work()
+}
+
 fn set<T: Ord>(all: &mut BTreeSet<T>, one: T, is_in: bool) {
     if is_in {
         all.insert(one);
@@ -254,7 +253,10 @@ fn tasks(state: &State, (job, unit): (JobId, UnitIndex), epoch: AttemptEpoch) ->
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use muster_core::command::{Command, HealthCommand};
+    use muster_core::health::{Finding, Severity};
     use muster_core::testing::{Cluster, single};
+    use muster_core::time::TimeMs;
 
     use super::*;
 
@@ -306,5 +308,56 @@ mod tests {
         let on_gpu = Misplaced::OnGpu { job, gpu };
         let of_gpu = changed(Component::Gpu(gpu), Phase::Checking);
         assert_eq!(after(vec![of_gpu]), [on_gpu]);
+    }
+
+    /// The state of a cluster of one host, where a rule keeps everything off.
+    fn held_off() -> State {
+        let mut cluster = Cluster::with_hosts(1, 2);
+        let host = cluster.state.hosts.values().next().unwrap();
+        let finding = Finding {
+            sequence: 1,
+            rule: "runtime".to_owned(),
+            component: Component::Host(host.id),
+            severity: Severity::Fatal,
+            metric: "failed".to_owned(),
+            measured: 1,
+            code: None,
+            cluster: None,
+            evidence: "failed is 1".to_owned(),
+            at: TimeMs(0),
+        };
+        let report = HealthCommand::Report {
+            leader: cluster.leader(),
+            host: host.id,
+            incarnation: host.incarnation,
+            findings: vec![finding],
+        };
+        cluster.apply(&Command::Health(report)).result.unwrap();
+        cluster.state
+    }
+
+    #[test]
+    fn what_a_rule_keeps_off_opens_again_without_a_word_of_a_block() {
+        let held = held_off();
+        let host = held.hosts.values().next().unwrap();
+        let block = host.block.clone().unwrap();
+        let target = || BlockTarget::Host(host.name.to_string());
+        let author = "expiry".to_owned();
+        let over = [
+            EventKind::Blocked {
+                target: target(),
+                block,
+            },
+            EventKind::Unblocked {
+                target: target(),
+                author,
+            },
+        ];
+        let mut closed = Closed::default();
+        over.iter().for_each(|kind| closed.happened(kind, &held));
+        assert!(closed.hosts.is_empty());
+        closed.goes_back(&held);
+        assert!(closed.hosts.is_empty());
+        assert_eq!(closed.kept_off.get(&host.id), Some(&Hold::Everything));
     }
 }

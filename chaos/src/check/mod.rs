@@ -3,6 +3,7 @@
 mod acknowledged;
 mod agreement;
 mod assembly;
+mod blame;
 mod closed;
 mod exclusivity;
 mod lives;
@@ -14,6 +15,7 @@ mod watching;
 pub use acknowledged::{Acknowledged, LostWrite};
 pub use agreement::{Agreement, Disagreement};
 pub use assembly::{Assembly, EarlyStart};
+pub use blame::{FalseBlame, false_blame};
 pub use closed::{Closed, Misplaced};
 pub use exclusivity::{Exclusivity, Gang, Overlap, Owner};
 pub use lives::{LivedAtOnce, Lives, LivesError, Repeated};

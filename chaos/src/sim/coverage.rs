@@ -55,6 +55,8 @@ pub enum Situation {
     RetriedInPlace,
     /// A member of a gang was replaced while the others went on.
     MemberSwapped,
+    /// A task was refused because its user has no account on the host.
+    Refused,
     /// A task was given up: its lease was over, or its worker knew nothing of it.
     TaskLost,
     /// A host was declared lost.
@@ -121,7 +123,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 53] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -143,6 +145,7 @@ impl Situation {
         Self::RunAgain,
         Self::RetriedInPlace,
         Self::MemberSwapped,
+        Self::Refused,
         Self::TaskLost,
         Self::HostLost,
         Self::GpuStopped,
@@ -199,6 +202,7 @@ impl Situation {
             Self::RunAgain => "units run again after a fault",
             Self::RetriedInPlace => "units begun again in place",
             Self::MemberSwapped => "members of gangs replaced",
+            Self::Refused => "tasks refused for want of an account",
             Self::TaskLost => "tasks given up",
             Self::HostLost => "hosts declared lost",
             Self::GpuStopped => "attempts stopped for a GPU",

@@ -50,6 +50,8 @@ pub enum Domain {
     Large,
     /// Whether and when all replicas are lost.
     Loss,
+    /// Which hosts lose their accounts, and when.
+    Accounts,
 }
 
 /// The draws of one life of one thing. Ids have 32 bits and lives 24; more begin anew.

@@ -102,6 +102,8 @@ pub struct SimHost {
     link: Arc<Mutex<AgentLink>>,
     /// Whether an old order is to arrive once more.
     repeats_order: Arc<Mutex<bool>>,
+    /// Whether those who submit have no accounts on it.
+    lacks_accounts: Arc<Mutex<bool>>,
 }
 
 /// An agent's stream, for reports.
@@ -155,6 +157,7 @@ impl SimHost {
             agent: Arc::default(),
             link: Arc::default(),
             repeats_order: Arc::default(),
+            lacks_accounts: Arc::default(),
         }
     }
 
@@ -229,6 +232,12 @@ impl SimHost {
     /// Lets an order that its agent has had arrive once more.
     pub fn repeat_order(&self) {
         *lock(&self.repeats_order) = true;
+    }
+
+    /// Takes the accounts of those who submit off it, until it is healed. Whether there were any.
+    #[must_use]
+    pub fn forget_accounts(&self) -> bool {
+        !std::mem::replace(&mut *lock(&self.lacks_accounts), true)
     }
 
     /// Whether its agent holds prepared tasks until their gang is released; one host in four has an older one.

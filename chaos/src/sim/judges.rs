@@ -15,7 +15,7 @@ use super::report::Violation;
 use super::runtime::NodeId;
 use crate::check::{
     Acknowledged, Agreement, Assembly, Closed, Entry, Exclusivity, Obedience, Owner, RaftRules,
-    Watching, phantom_successes,
+    Watching, false_blame, phantom_successes,
 };
 
 /// Where violations come from: the oracles, and what is reported as such.
@@ -311,6 +311,8 @@ impl Seen {
             for event in events.iter() {
                 self.preemptions.read(&event.kind, &mut self.coverage);
                 self.closed.happened(&event.kind, state);
+                self.violations
+                    .extend(false_blame(&event.kind).map(Violation::Blamed));
                 self.scene(|| {
                     Scene::new(SceneKind::Event, format!("{:?}", event.kind))
                         .about(event.kind.job())

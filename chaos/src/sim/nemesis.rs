@@ -131,6 +131,7 @@ impl Nemesis {
             Deed::StallDisk(id) => return self.stall_disk(world, *id),
             Deed::RotDisk { replica, at } => return self.rot_disk(world, *replica, *at),
             Deed::RepeatOrder(host) => self.repeat_order(world, *host as usize),
+            Deed::ForgetAccounts(host) => return self.forget_accounts(world, *host as usize),
             Deed::AddReplica => return self.bring_replica(world, Errand::Add).await,
             Deed::RemoveReplica(id) => return self.remove_replica(world, *id),
             Deed::ReplaceReplica(old) => {
@@ -424,6 +425,7 @@ fn exists(world: &World, deed: &Deed) -> bool {
         Deed::KillAgent(host)
         | Deed::KillHost(host)
         | Deed::RepeatOrder(host)
+        | Deed::ForgetAccounts(host)
         | Deed::FreezeAgent(host)
         | Deed::FreezeHost(host)
         | Deed::FallIll { host, .. } => has_host(*host),

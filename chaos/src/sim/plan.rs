@@ -1,6 +1,7 @@
 //! The plan of a world: what is broken and repaired, and when. It is drawn before the world begins, each act from a stream of
 //! its own, so that acts can be left out one by one.
 
+mod accounts;
 mod loss;
 
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
+use accounts::draw_forgotten_accounts;
 use loss::{USERS_MORE, draw_loss, is_lost};
 
 use super::ailments::Ailment;
@@ -206,6 +208,8 @@ pub enum Deed {
     },
     /// An order that a host's agent has had arrives once more.
     RepeatOrder(u32),
+    /// Those who submit have no accounts on a host any more.
+    ForgetAccounts(u32),
     /// A new replica is started and added, and votes once it has caught up.
     AddReplica,
     /// A replica is removed from the group.
@@ -234,7 +238,7 @@ pub enum Deed {
     StartHosts,
     /// All GPUs are as they were.
     HealGpus,
-    /// Nothing is wrong with hosts and adapters any more.
+    /// Nothing is wrong with hosts and adapters any more, and all accounts are there.
     HealHosts,
 }
 
@@ -332,6 +336,7 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
         });
     }
     acts.extend(draw_loss(seed, shape, faults_s));
+    acts.extend(draw_forgotten_accounts(seed, shape, faults_s));
     acts.sort_by_key(|act| act.at_ms);
     acts
 }
@@ -525,7 +530,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(kinds.len(), 29, "{kinds:?}");
+        assert_eq!(kinds.len(), 30, "{kinds:?}");
         let shapes = (0..400).map(|seed| Shape::draw(seed, Scale::default()));
         let shapes: Vec<Shape> = shapes.collect();
         let replicas: BTreeSet<u32> = shapes.iter().map(|shape| shape.replicas).collect();

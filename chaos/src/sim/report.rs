@@ -5,8 +5,8 @@ use std::fmt;
 
 use super::coverage::Coverage;
 use crate::check::{
-    Disagreement, EarlyStart, LostWrite, Misplaced, Overlap, PhantomSuccess, RaftBreach,
-    StaleOrder, WatchGap,
+    Disagreement, EarlyStart, FalseBlame, LostWrite, Misplaced, Overlap, PhantomSuccess,
+    RaftBreach, StaleOrder, WatchGap,
 };
 
 /// Violations that a report prints; the others are counted.
@@ -36,6 +36,9 @@ pub enum Violation {
     /// A success that never ran.
     #[error("success: {0}")]
     Phantom(#[from] PhantomSuccess),
+    /// Somebody is blamed for what is nobody's fault.
+    #[error("blame: {0}")]
+    Blamed(#[from] FalseBlame),
     /// Replicas differ.
     #[error("agreement: {0}")]
     Divergence(#[from] Disagreement),
@@ -71,6 +74,7 @@ impl Violation {
             Self::Misplaced(_) => "closed",
             Self::Lost(_) => "acknowledged",
             Self::Phantom(_) => "success",
+            Self::Blamed(_) => "blame",
             Self::Divergence(_) | Self::Apart(_) => "agreement",
             Self::Raft(_) => "raft",
             Self::Watch(_) => "watch",

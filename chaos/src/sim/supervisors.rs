@@ -1,45 +1,29 @@
 //! A simulated host's supervisors and tasks: they outlive their agent, hold the lease deadline
 //! themselves, and report to the oracle when they take and give back GPUs.
 
+mod task;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::agent::{Found, SupervisorReport};
 use muster_core::beat::WorkerTaskPhase;
-use muster_core::command::Exit;
+use muster_core::command::{Exit, NO_ACCOUNT};
 use muster_core::desired::TaskAssignment;
 use muster_core::ids::GpuUuid;
 use muster_core::time::MonotonicMs;
-use muster_core::timings::KILL_MS_MAX;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
+pub use self::task::Behaviour;
+use self::task::{Supervised, Turn};
 use super::clock::SimClock;
 use super::coverage::Situation;
 use super::judges::Judges;
 use super::record::{Scene, SceneKind};
 use super::runtime::current_node;
 use crate::check::{Gang, Owner};
-
-/// Signal number of a kill.
-const SIGKILL: i32 = 9;
-
-/// How long a supervisor kills before it says that it cannot, in milliseconds.
-const UNKILLABLE_MS: u64 = KILL_MS_MAX;
-
-/// How a simulated task will behave if nobody stops it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Behaviour {
-    /// Milliseconds that it runs.
-    pub run_ms: u64,
-    /// Exit code in the end.
-    pub exit_code: i32,
-    /// Whether it ends when asked to; one that does not is killed at the end of the grace.
-    pub heeds_stop: bool,
-    /// Milliseconds that it hangs in the kernel when it is killed.
-    pub hang_ms: u64,
-}
 
 /// All supervisors of one host.
 #[derive(Clone, Debug)]
@@ -60,115 +44,10 @@ struct Inner {
     frozen_at: Option<MonotonicMs>,
 }
 
-#[derive(Clone, Debug)]
-struct Supervised {
-    assignment: Box<TaskAssignment>,
-    behaviour: Behaviour,
-    ends_at: MonotonicMs,
-    deadline: MonotonicMs,
-    kill_at: Option<MonotonicMs>,
-    exit: Option<Exit>,
-    /// What is left of its work while it stands still, in milliseconds.
-    left_ms: Option<u64>,
-    /// Whether it has all that it needs and waits for its gang: nothing of it runs.
-    waits: bool,
-    /// Present once it was killed and hangs.
-    hang: Option<Hang>,
-    /// Whether it was let go while it lived.
-    released: bool,
-}
-
-/// A task that was killed and hangs in the kernel.
-#[derive(Clone, Debug)]
-struct Hang {
-    /// When its supervisor says that it cannot kill it.
-    told_at: MonotonicMs,
-    /// Whether it said so.
-    told: bool,
-    /// When it is dead at last.
-    until: MonotonicMs,
-    /// How it ends then.
-    exit: Exit,
-}
-
-/// Something that happens to a task by itself.
-enum Turn {
-    /// It was killed, and hangs.
-    Killed,
-    /// Its supervisor gives up killing it.
-    Stuck,
-    /// It is dead.
-    Ended(Exit),
-}
-
-impl Supervised {
-    /// When something happens to it next, if nobody interferes.
-    fn due(&self) -> Option<MonotonicMs> {
-        if self.exit.is_some() {
-            return None;
-        }
-        if let Some(hang) = &self.hang {
-            let told_at = (!hang.told).then_some(hang.told_at);
-            return Some(told_at.map_or(hang.until, |at| at.min(hang.until)));
-        }
-        let kill_at = self.kill_at.unwrap_or(MonotonicMs(u64::MAX));
-        let ends_at = if self.waits || self.left_ms.is_some() {
-            MonotonicMs(u64::MAX)
-        } else {
-            self.ends_at
-        };
-        Some(ends_at.min(self.deadline).min(kill_at))
-    }
-
-    fn settle(&mut self, now: MonotonicMs) -> Option<Turn> {
-        if self.due()? > now {
-            return None;
-        }
-        if let Some(hang) = &mut self.hang {
-            if hang.until > now {
-                hang.told = true;
-                return Some(Turn::Stuck);
-            }
-            self.exit = Some(hang.exit.clone());
-            return self.exit.clone().map(Turn::Ended);
-        }
-        let mut exit = Exit {
-            code: None,
-            signal: None,
-            out_of_memory: false,
-            lease_expired: false,
-            start_error: None,
-            ..Exit::default()
-        };
-        if self.waits {
-            exit.start_error = Some("it ended before its gang was released".to_owned());
-            exit.lease_expired = self.deadline <= now;
-        } else if self.ends_at <= now && self.left_ms.is_none() {
-            exit.code = Some(self.behaviour.exit_code);
-        } else {
-            exit.signal = Some(SIGKILL);
-            exit.lease_expired = self.deadline <= now;
-        }
-        if exit.signal.is_some() && self.behaviour.hang_ms > 0 {
-            self.hang = Some(Hang {
-                told_at: now.after(UNKILLABLE_MS),
-                told: false,
-                until: now.after(self.behaviour.hang_ms),
-                exit,
-            });
-            return Some(Turn::Killed);
-        }
-        self.exit = Some(exit.clone());
-        Some(Turn::Ended(exit))
-    }
-
-    /// Whether lines of its program run, or would if its host did not stand still.
-    const fn runs(&self) -> bool {
-        self.exit.is_none() && self.hang.is_none() && !self.waits
-    }
-
-    fn is_stuck(&self) -> bool {
-        self.exit.is_none() && self.hang.as_ref().is_some_and(|hang| hang.told)
+const fn owner_of(assignment: &TaskAssignment) -> Owner {
+    Owner {
+        key: assignment.key,
+        epoch: assignment.epoch,
     }
 }
 
@@ -256,23 +135,8 @@ impl Supervisors {
 
     /// Starts a task.
     pub fn start(&self, assignment: &TaskAssignment, deadline: MonotonicMs, behaviour: Behaviour) {
-        let owner = Owner {
-            key: assignment.key,
-            epoch: assignment.epoch,
-        };
-        let now = self.now();
-        let task = Supervised {
-            assignment: Box::new(assignment.clone()),
-            behaviour,
-            ends_at: now.after(behaviour.run_ms),
-            deadline,
-            kill_at: None,
-            exit: None,
-            left_ms: None,
-            waits: assignment.barrier && !assignment.released,
-            hang: None,
-            released: false,
-        };
+        let owner = owner_of(assignment);
+        let task = Supervised::new(assignment, deadline, behaviour, self.now());
         let waits = task.waits;
         self.lock().tasks.insert(owner, task);
         if waits {
@@ -284,6 +148,23 @@ impl Supervisors {
             self.run_process(owner, assignment);
         }
         self.changed.notify_one();
+    }
+
+    /// Does not start a task: its user has no account here.
+    pub fn refuse(&self, assignment: &TaskAssignment, deadline: MonotonicMs, behaviour: Behaviour) {
+        let owner = owner_of(assignment);
+        let exit = Exit {
+            start_error: Some(format!("{NO_ACCOUNT}: the submitter is unknown here")),
+            ..Exit::default()
+        };
+        let mut task = Supervised::new(assignment, deadline, behaviour, self.now());
+        task.exit = Some(exit.clone());
+        self.lock().tasks.insert(owner, task);
+        self.judges.with(|seen| {
+            seen.scene(|| scene_of(owner, "nothing of", "begins: there is no account"));
+            seen.coverage.reached(Situation::Refused);
+        });
+        self.report(owner, SupervisorReport::Exited(exit));
     }
 
     /// The gang of a prepared task is released; one that has begun hears it again in vain.

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use muster_chaos::cluster::{ClusterOptions, real_gpus};
@@ -95,7 +96,7 @@ impl Dev {
             ..ClusterOptions::small(own_binary()?)
         };
         let ready_file = self.ready_file;
-        service::run(|shutdown| {
+        service::run(Duration::ZERO, |shutdown| {
             dev::run(options, shutdown.requested(), move |cluster| {
                 announce(cluster, ready_file.as_deref())
             })

@@ -1,6 +1,7 @@
 //! `muster scheduler`.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use clap::Args;
 use muster_scheduler::{Error, SchedulerConfig};
@@ -9,6 +10,10 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::service;
 use crate::settings::SettingsArguments;
+
+/// How long a replica that has ended waits for its database to be closed. A process that ends while one of its threads is still
+/// in RocksDB is aborted: RocksDB's static data is gone before the thread is.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// `muster scheduler`
 ///
@@ -24,12 +29,12 @@ impl Scheduler {
     /// Does it.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let is_removed = Cell::new(false);
-        let ended =
-            service::run_with_settings(self.settings.source()?, |settings, shutdown| async {
-                let ended = muster_scheduler::run_reloading(settings, shutdown.requested()).await;
-                is_removed.set(matches!(ended, Err(Error::Removed { .. })));
-                ended
-            });
+        let source = self.settings.source()?;
+        let ended = service::run_with_settings(CLOSE_MAX, source, |settings, shutdown| async {
+            let ended = muster_scheduler::run_reloading(settings, shutdown.requested()).await;
+            is_removed.set(matches!(ended, Err(Error::Removed { .. })));
+            ended
+        });
         ended.map_err(|failure| match is_removed.get() {
             true => failure.exiting(Exit::Removed),
             false => failure,

@@ -1,5 +1,7 @@
 //! `muster worker`.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use muster_settings::{Given, Origin};
 use muster_worker::WorkerConfig;
@@ -102,7 +104,8 @@ impl Worker {
     /// Runs one.
     pub(crate) fn serve(self) -> Result<Exit, Failure> {
         let source = self.settings.source()?.with(self.shortcuts.given()?);
-        service::run_with_settings(source, |settings, shutdown| {
+        // Nothing is waited for: threads that wait for a task's supervisor end no sooner than the task.
+        service::run_with_settings(Duration::ZERO, source, |settings, shutdown| {
             muster_worker::run_reloading(settings, shutdown.requested())
         })
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
 
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
@@ -22,6 +24,9 @@ pub(crate) const TIMINGS: Timings = Timings {
     lost_ms: 6_000,
 };
 
+/// How long the threads of ended replicas are waited for: a test that ends before them is aborted if one is still in RocksDB.
+const CLOSE_MAX: Duration = Duration::from_secs(10);
+
 struct Running {
     runtime: Runtime,
     stop: oneshot::Sender<()>,
@@ -38,6 +43,8 @@ struct Node {
 /// Three replicas.
 pub(crate) struct Group {
     nodes: BTreeMap<u64, Node>,
+    /// Each waits for the threads of a replica that has ended.
+    closing: Vec<thread::JoinHandle<()>>,
 }
 
 impl Group {
@@ -55,7 +62,10 @@ impl Group {
             .into_iter()
             .map(|(id, listener)| (id, Node::start(id, &peers, listener)))
             .collect();
-        let group = Self { nodes };
+        let group = Self {
+            nodes,
+            closing: Vec::new(),
+        };
         group.leader().await;
         group
     }
@@ -118,7 +128,13 @@ impl Group {
             .get_mut(&id)
             .and_then(|node| node.running.take())
             .unwrap();
-        running.runtime.shutdown_background();
+        self.close(running.runtime);
+    }
+
+    /// Drops all tasks of a replica, on a thread of its own: a test's runtime may not wait for another one's threads.
+    fn close(&mut self, runtime: Runtime) {
+        let closing = thread::spawn(move || runtime.shutdown_timeout(CLOSE_MAX));
+        self.closing.push(closing);
     }
 
     /// Starts a killed replica again where it was, with an empty data directory.
@@ -141,7 +157,7 @@ impl Group {
             .unwrap();
         running.stop.send(()).unwrap();
         let result = running.finished.await.unwrap();
-        running.runtime.shutdown_background();
+        self.close(running.runtime);
         result
     }
 }
@@ -150,6 +166,9 @@ impl Drop for Group {
     fn drop(&mut self) {
         for id in self.alive() {
             self.kill(id);
+        }
+        for closing in self.closing.drain(..) {
+            closing.join().expect("a runtime ends");
         }
     }
 }

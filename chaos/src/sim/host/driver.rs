@@ -325,7 +325,12 @@ impl AgentDriver {
                     deadline,
                 } => {
                     let deadline = stretched(&self.host.clock, deadline, stretch);
-                    supervisors.start(&assignment, deadline, behaviour(&assignment));
+                    let behaviour = behaviour(&assignment);
+                    if *lock(&self.host.lacks_accounts) {
+                        supervisors.refuse(&assignment, deadline, behaviour);
+                    } else {
+                        supervisors.start(&assignment, deadline, behaviour);
+                    }
                     if mutant == Some(Mutant::BeginsAlone) {
                         let (key, epoch) = (assignment.key, assignment.epoch);
                         supervisors.begin(Owner { key, epoch });

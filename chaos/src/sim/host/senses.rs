@@ -231,9 +231,10 @@ impl SimHost {
         lock(&self.sensors).fall_ill(ailment, port, lasts);
     }
 
-    /// All of its sensors read what they should. Whether any did not.
+    /// All of its sensors read what they should, and all accounts are there. Whether anything was otherwise.
     pub fn heal(&self) -> bool {
-        lock(&self.sensors).heal()
+        let lacked_accounts = std::mem::take(&mut *lock(&self.lacks_accounts));
+        lock(&self.sensors).heal() || lacked_accounts
     }
 
     /// Whether its agent has told all that it found, and was heard.

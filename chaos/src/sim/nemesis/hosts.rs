@@ -2,7 +2,7 @@
 
 use muster_core::command::GpuHealth;
 
-use super::{Nemesis, host_name};
+use super::{Done, Nemesis, host_name};
 use crate::sim::ailments::Ailment;
 use crate::sim::world::World;
 
@@ -51,6 +51,13 @@ impl Nemesis {
             fault,
             format_args!("{ailment:?} of {name}, port {port}"),
         );
+    }
+
+    pub(super) fn forget_accounts(&mut self, world: &World, host: usize) -> Done {
+        if !world.hosts[host].forget_accounts() {
+            return Done::Skipped("it has none");
+        }
+        self.broke(world, "accounts lost", format_args!("{}", host_name(host)))
     }
 
     pub(super) fn heal_hosts(&mut self, world: &World) {

@@ -73,6 +73,10 @@ impl Nemesis {
         self.broke(world, "all replicas lost", format_args!("with their disks"));
         sleep(FOUNDED_AFTER).await;
         match Backup::read(&mut bytes.as_slice(), None) {
+            Ok(backup) if !backup.has_known_hash => {
+                let text = "the backup holds another state than was saved".to_owned();
+                world.judges.violate(Violation::Replica(text));
+            }
             Ok(backup) => self.restore(world, founder, backup).await,
             Err(error) => {
                 let text = format!("the backup cannot be read: {}", chain(&error));

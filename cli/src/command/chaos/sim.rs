@@ -28,7 +28,7 @@ pub(crate) struct Sim {
     #[arg(long, default_value_t = 0)]
     first: u64,
     /// Number of seeds
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     #[command(flatten)]
     world: WorldFlags,

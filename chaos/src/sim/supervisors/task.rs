@@ -1,0 +1,158 @@
+//! One supervisor and its task.
+
+use muster_core::command::Exit;
+use muster_core::desired::TaskAssignment;
+use muster_core::time::MonotonicMs;
+use muster_core::timings::KILL_MS_MAX;
+
+/// Signal number of a kill.
+const SIGKILL: i32 = 9;
+
+/// How long a supervisor kills before it says that it cannot, in milliseconds.
+const UNKILLABLE_MS: u64 = KILL_MS_MAX;
+
+/// How a simulated task will behave if nobody stops it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behaviour {
+    /// Milliseconds that it runs.
+    pub run_ms: u64,
+    /// Exit code in the end.
+    pub exit_code: i32,
+    /// Whether it ends when asked to; one that does not is killed at the end of the grace.
+    pub heeds_stop: bool,
+    /// Milliseconds that it hangs in the kernel when it is killed.
+    pub hang_ms: u64,
+}
+
+/// A task with its supervisor.
+#[derive(Clone, Debug)]
+pub(super) struct Supervised {
+    pub(super) assignment: Box<TaskAssignment>,
+    pub(super) behaviour: Behaviour,
+    pub(super) ends_at: MonotonicMs,
+    pub(super) deadline: MonotonicMs,
+    pub(super) kill_at: Option<MonotonicMs>,
+    pub(super) exit: Option<Exit>,
+    /// What is left of its work while it stands still, in milliseconds.
+    pub(super) left_ms: Option<u64>,
+    /// Whether it has all that it needs and waits for its gang: nothing of it runs.
+    pub(super) waits: bool,
+    /// Present once it was killed and hangs.
+    pub(super) hang: Option<Hang>,
+    /// Whether it was let go while it lived.
+    pub(super) released: bool,
+}
+
+/// A task that was killed and hangs in the kernel.
+#[derive(Clone, Debug)]
+pub(super) struct Hang {
+    /// When its supervisor says that it cannot kill it.
+    told_at: MonotonicMs,
+    /// Whether it said so.
+    told: bool,
+    /// When it is dead at last.
+    until: MonotonicMs,
+    /// How it ends then.
+    exit: Exit,
+}
+
+/// Something that happens to a task by itself.
+pub(super) enum Turn {
+    /// It was killed, and hangs.
+    Killed,
+    /// Its supervisor gives up killing it.
+    Stuck,
+    /// It is dead.
+    Ended(Exit),
+}
+
+impl Supervised {
+    pub(super) fn new(
+        assignment: &TaskAssignment,
+        deadline: MonotonicMs,
+        behaviour: Behaviour,
+        now: MonotonicMs,
+    ) -> Self {
+        Self {
+            assignment: Box::new(assignment.clone()),
+            behaviour,
+            ends_at: now.after(behaviour.run_ms),
+            deadline,
+            kill_at: None,
+            exit: None,
+            left_ms: None,
+            waits: assignment.barrier && !assignment.released,
+            hang: None,
+            released: false,
+        }
+    }
+
+    /// When something happens to it next, if nobody interferes.
+    pub(super) fn due(&self) -> Option<MonotonicMs> {
+        if self.exit.is_some() {
+            return None;
+        }
+        if let Some(hang) = &self.hang {
+            let told_at = (!hang.told).then_some(hang.told_at);
+            return Some(told_at.map_or(hang.until, |at| at.min(hang.until)));
+        }
+        let kill_at = self.kill_at.unwrap_or(MonotonicMs(u64::MAX));
+        let ends_at = if self.waits || self.left_ms.is_some() {
+            MonotonicMs(u64::MAX)
+        } else {
+            self.ends_at
+        };
+        Some(ends_at.min(self.deadline).min(kill_at))
+    }
+
+    pub(super) fn settle(&mut self, now: MonotonicMs) -> Option<Turn> {
+        if self.due()? > now {
+            return None;
+        }
+        if let Some(hang) = &mut self.hang {
+            if hang.until > now {
+                hang.told = true;
+                return Some(Turn::Stuck);
+            }
+            self.exit = Some(hang.exit.clone());
+            return self.exit.clone().map(Turn::Ended);
+        }
+        let mut exit = Exit {
+            code: None,
+            signal: None,
+            out_of_memory: false,
+            lease_expired: false,
+            start_error: None,
+            ..Exit::default()
+        };
+        if self.waits {
+            exit.start_error = Some("it ended before its gang was released".to_owned());
+            exit.lease_expired = self.deadline <= now;
+        } else if self.ends_at <= now && self.left_ms.is_none() {
+            exit.code = Some(self.behaviour.exit_code);
+        } else {
+            exit.signal = Some(SIGKILL);
+            exit.lease_expired = self.deadline <= now;
+        }
+        if exit.signal.is_some() && self.behaviour.hang_ms > 0 {
+            self.hang = Some(Hang {
+                told_at: now.after(UNKILLABLE_MS),
+                told: false,
+                until: now.after(self.behaviour.hang_ms),
+                exit,
+            });
+            return Some(Turn::Killed);
+        }
+        self.exit = Some(exit.clone());
+        Some(Turn::Ended(exit))
+    }
+
+    /// Whether lines of its program run, or would if its host did not stand still.
+    pub(super) const fn runs(&self) -> bool {
+        self.exit.is_none() && self.hang.is_none() && !self.waits
+    }
+
+    pub(super) fn is_stuck(&self) -> bool {
+        self.exit.is_none() && self.hang.as_ref().is_some_and(|hang| hang.told)
+    }
+}
