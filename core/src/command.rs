@@ -392,6 +392,17 @@ pub enum GpuHealth {
     },
 }
 
+impl GpuHealth {
+    /// Signal of a GPU that a task holds which cannot be killed.
+    pub const TASK_STUCK: &str = "task-stuck";
+
+    /// Whether a task holds the GPU that cannot be killed.
+    #[must_use]
+    pub fn is_task_stuck(&self) -> bool {
+        matches!(self, Self::Faulted { signal, .. } if signal == Self::TASK_STUCK)
+    }
+}
+
 /// What became of one task of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskReport {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::health::attribution::Measure;
 use crate::ids::{HostId, UnitIndex};
-use crate::state::{Job, PastAttempt, RestartReason, Unit};
+use crate::state::{Job, PastAttempt, RestartReason, State, Unit};
 
 impl Unit {
     /// Its newest past attempts in a row that ended because a task could not be started, newest first.
@@ -21,6 +21,22 @@ impl Unit {
     pub fn culprits(&self) -> BTreeSet<HostId> {
         let of_past = self.start_errors().map(|past| past.culprit);
         of_past.flatten().collect()
+    }
+
+    /// Whether a task of an earlier attempt cannot be killed, and still holds a GPU.
+    #[must_use]
+    pub fn hangs(&self, state: &State) -> bool {
+        let held = self
+            .past
+            .iter()
+            .flat_map(|past| past.hosts.iter().zip(&past.gpus));
+        held.filter(|(_, held)| **held != 0).any(|(host, held)| {
+            let gpus = state.host(*host).map_or(&[][..], |host| &host.gpus);
+            let mut bits = gpus
+                .iter()
+                .zip((0..u128::BITS).map(|position| held >> position & 1));
+            bits.any(|(gpu, bit)| bit == 1 && gpu.health.is_task_stuck())
+        })
     }
 
     /// The hosts on which it has just failed for no known reason.

@@ -105,7 +105,7 @@ impl From<GpuHold> for GpuHealth {
     fn from(hold: GpuHold) -> Self {
         match hold {
             GpuHold::Memory(detail) => faulted("memory-held", detail),
-            GpuHold::Task(detail) => faulted("task-stuck", detail),
+            GpuHold::Task(detail) => faulted(GpuHealth::TASK_STUCK, detail),
         }
     }
 }

@@ -157,6 +157,10 @@ impl<'r, 'a> Pool<'r, 'a> {
         if !counts {
             return None;
         }
+        // Who cannot be killed gives nothing, and takes the next GPU out of placement as well.
+        if running.unit.hangs(state) {
+            return None;
+        }
         let attempt = running.attempt;
         let until = attempt.protected_since().after(protected_ms);
         if protected_ms > 0 && until > state.time {

@@ -5,12 +5,12 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use super::*;
-use crate::command::{Claiming, Command};
+use crate::command::{Claiming, Command, EXIT_RUN_AGAIN, GpuHealth};
 use crate::ids::JobId;
 use crate::quota::{Guarantee, QueueConfig, QueueTree};
 use crate::rights::lost_work_ms;
 use crate::spec::JobSpec;
-use crate::testing::{Cluster, gang, single};
+use crate::testing::{Cluster, exit_with, gang, single};
 
 /// SplitMix64.
 struct Draw(u64);
@@ -220,6 +220,53 @@ fn where_all_are_not_enough_no_set_of_them_is_tried() {
     exact.run();
     assert!(exact.best.is_none());
     assert_eq!(exact.tries, exact::TRIES_MAX - 1);
+}
+
+/// A task ended, holds its GPU for as long as `signal` says, and its unit runs on the host's other one, which somebody with a
+/// right to it wants: whether it is taken.
+fn is_victim_beside(signal: &str) -> bool {
+    let mut cluster = Cluster::with_hosts(1, 2);
+    configure(&mut cluster);
+    let mut old = single("old", 1, 1);
+    old.queue = "b".to_owned();
+    let old = cluster.submit(old);
+    assert_eq!(cluster.place_all(old), 1);
+    cluster.start_all(old);
+    cluster.exit(old, 0, exit_with(EXIT_RUN_AGAIN));
+    let host = cluster.state.hosts.values().next().unwrap();
+    let unfit = Command::SetGpuHealth {
+        leader: cluster.leader(),
+        host: host.id,
+        gpu: host.gpus[0].uuid,
+        health: GpuHealth::Faulted {
+            signal: signal.to_owned(),
+            detail: String::new(),
+        },
+    };
+    cluster.apply(&unfit).result.unwrap();
+    cluster.wait(3_600_000);
+    assert_eq!(cluster.place_all(old), 1);
+    cluster.start_all(old);
+    let mut urgent = single("urgent", 1, 1);
+    urgent.queue = "b".to_owned();
+    urgent.priority = 5;
+    let job = cluster.submit(urgent);
+    cluster.state.time = cluster.now;
+    let wanting = Wanting {
+        job: cluster.state.job(job).unwrap(),
+        unit: UnitIndex(0),
+        standing: &Standing::Share,
+        now: cluster.now,
+    };
+    let capacity = Capacity::new(&cluster.state);
+    let allowance = Allowance::new(&cluster.state);
+    propose(&capacity, &allowance, wanting).found.is_some()
+}
+
+#[test]
+fn whose_task_cannot_be_killed_is_not_stopped_again() {
+    assert!(is_victim_beside("xid-48"));
+    assert!(!is_victim_beside(GpuHealth::TASK_STUCK));
 }
 
 /// What the orders miss, of 1,000 cases in which there are victims: so many at most have none, and so many dearer ones.

@@ -161,7 +161,7 @@ fn xid_of(health: &GpuHealth) -> Option<(u32, &str)> {
 
 fn stuck() -> GpuHealth {
     GpuHealth::Faulted {
-        signal: "task-stuck".to_owned(),
+        signal: GpuHealth::TASK_STUCK.to_owned(),
         detail: "a task that cannot be killed".to_owned(),
     }
 }
