@@ -1,6 +1,8 @@
 //! Simulated users: they submit jobs of all shapes, repeat what was not answered, cancel some, and
 //! remember every answer.
 
+mod hostile;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use muster_raft_store::{Handle, ProposeError};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
+pub use self::hostile::is_beset;
 use super::configuration::{
     draw_access, draw_configuration, draw_health_rules, draw_layout, draw_maintenance, draw_queue,
     draw_scheduling,

@@ -29,6 +29,12 @@ pub enum Situation {
     WatchResumed,
     /// A replica lagged so far that it installed a snapshot.
     SnapshotInstalled,
+    /// A bad link lost a message.
+    MessageLost,
+    /// A request between replicas arrived twice.
+    ArrivedTwice,
+    /// What a hostile user asked for was refused.
+    HostileRefused,
     /// A replica told what the state was at a revision of the past.
     PastTold,
     /// A request that had been answered was sent again.
@@ -123,7 +129,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 53] = [
+    pub const ALL: [Self; 56] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -132,6 +138,9 @@ impl Situation {
         Self::DamageFound,
         Self::WatchResumed,
         Self::SnapshotInstalled,
+        Self::MessageLost,
+        Self::ArrivedTwice,
+        Self::HostileRefused,
         Self::PastTold,
         Self::RequestRepeated,
         Self::PipelineSubmitted,
@@ -189,6 +198,9 @@ impl Situation {
             Self::DamageFound => "damaged disks refused",
             Self::WatchResumed => "watches that went on",
             Self::SnapshotInstalled => "snapshots installed",
+            Self::MessageLost => "messages lost by bad links",
+            Self::ArrivedTwice => "requests between replicas that arrived twice",
+            Self::HostileRefused => "requests of hostile users refused",
             Self::PastTold => "states of the past told by a replica",
             Self::RequestRepeated => "answered requests repeated",
             Self::PipelineSubmitted => "pipelines acknowledged",

@@ -52,6 +52,10 @@ pub enum Domain {
     Loss,
     /// Which hosts lose their accounts, and when.
     Accounts,
+    /// Which links go bad, and when.
+    BadLinks,
+    /// Whether there is a hostile user, and what it asks for; a life for each request.
+    Hostile,
 }
 
 /// The draws of one life of one thing. Ids have 32 bits and lives 24; more begin anew.

@@ -111,6 +111,7 @@ impl Nemesis {
             Deed::KillReplica(id) => return self.kill_replica(world, *id),
             Deed::Isolate(place) => self.isolate(world, *place),
             Deed::Cut { from, to } => return self.cut(world, *from, *to),
+            Deed::Spoil { from, to } => return self.spoil(world, *from, *to),
             Deed::KillAgent(host) => return self.kill_agent(world, *host as usize),
             Deed::KillHost(host) => return self.kill_host(world, *host as usize),
             Deed::BreakGpu { host, gpu, xid } => {
@@ -216,6 +217,14 @@ impl Nemesis {
             _ => "one-way cut between replicas",
         };
         self.broke(world, fault, format_args!("{from} to {to}"))
+    }
+
+    fn spoil(&mut self, world: &World, from: Place, to: Place) -> Done {
+        if from == to {
+            return Done::Skipped("nobody is far from itself");
+        }
+        world.network.spoil(node_of(from), node_of(to));
+        self.broke(world, "link gone bad", format_args!("{from} to {to}"))
     }
 
     fn kill_agent(&mut self, world: &World, host: usize) -> Done {
@@ -421,7 +430,7 @@ fn exists(world: &World, deed: &Deed) -> bool {
             has_replica(*replica)
         }
         Deed::Isolate(place) => has_place(*place),
-        Deed::Cut { from, to } => has_place(*from) && has_place(*to),
+        Deed::Cut { from, to } | Deed::Spoil { from, to } => has_place(*from) && has_place(*to),
         Deed::KillAgent(host)
         | Deed::KillHost(host)
         | Deed::RepeatOrder(host)

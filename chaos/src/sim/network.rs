@@ -20,6 +20,9 @@ const NODE_BITS: u32 = 16;
 /// FNV-1a's offset and prime, for 64 bits.
 const TRACE_SEED: u64 = 0xcbf2_9ce4_8422_2325;
 const TRACE_FACTOR: u64 = 0x0000_0100_0000_01b3;
+/// Of what is sent along a bad link, so much is lost, and of requests so many arrive twice.
+const LOST_ON_BAD_LINKS: f64 = 0.25;
+const REPEATED_ON_BAD_LINKS: f64 = 0.25;
 /// Latency of the one message in a hundred that is slow, in microseconds.
 const SLOW_LATENCY_US: std::ops::Range<u64> = 2_000..60_000;
 
@@ -36,6 +39,11 @@ struct Links {
     random: BTreeMap<(NodeId, NodeId), ChaCha8Rng>,
     /// Directed pairs that let nothing through.
     cut: BTreeSet<(NodeId, NodeId)>,
+    /// Directed pairs that lose some of what they carry.
+    bad: BTreeSet<(NodeId, NodeId)>,
+    /// Messages that such links lost, and requests that arrived twice.
+    lost: u64,
+    repeated: u64,
     /// How often each node was killed: a message to or from an earlier life is lost.
     lives: BTreeMap<NodeId, u64>,
     down: BTreeSet<NodeId>,
@@ -53,6 +61,9 @@ impl SimNetwork {
             seed,
             random: BTreeMap::new(),
             cut: BTreeSet::new(),
+            bad: BTreeSet::new(),
+            lost: 0,
+            repeated: 0,
             lives: BTreeMap::new(),
             down: BTreeSet::new(),
             messages: 0,
@@ -78,9 +89,31 @@ impl SimNetwork {
         }
     }
 
+    /// Lets the link from `from` to `to` lose some of what it carries, and deliver some requests twice.
+    pub fn spoil(&self, from: NodeId, to: NodeId) {
+        self.lock().bad.insert((from, to));
+    }
+
     /// Repairs every link.
     pub fn heal(&self) {
-        self.lock().cut.clear();
+        let mut links = self.lock();
+        links.cut.clear();
+        links.bad.clear();
+    }
+
+    /// Whether the link from `from` to `to` is about to deliver a request twice: a seed for its second arrival.
+    pub fn repeats(&self, from: NodeId, to: NodeId) -> Option<u64> {
+        let mut links = self.lock();
+        let repeats = links.draw_mishap(from, to, REPEATED_ON_BAD_LINKS);
+        links.repeated += u64::from(repeats);
+        repeats.then(|| links.draws(from, to).random())
+    }
+
+    /// Messages that bad links lost so far, and requests that they delivered twice.
+    #[must_use]
+    pub fn mishaps(&self) -> (u64, u64) {
+        let links = self.lock();
+        (links.lost, links.repeated)
     }
 
     /// A node died: messages under way to and from it are lost.
@@ -109,15 +142,19 @@ impl SimNetwork {
 
     /// Waits as long as one message takes; false if it is lost on the way.
     pub async fn travel(&self, from: NodeId, to: NodeId) -> bool {
-        let (latency, lives) = {
+        let (latency, lives, is_lost) = {
             let mut links = self.lock();
             links.messages += 1;
-            (links.draw_latency(from, to), links.lives_of(from, to))
+            let latency = links.draw_latency(from, to);
+            let is_lost = links.draw_mishap(from, to, LOST_ON_BAD_LINKS);
+            links.lost += u64::from(is_lost);
+            (latency, links.lives_of(from, to), is_lost)
         };
         tokio::time::sleep(latency).await;
         let mut links = self.lock();
         let same_lives = links.lives_of(from, to) == lives;
-        let arrives = same_lives && !links.cut.contains(&(from, to)) && !links.down.contains(&to);
+        let arrives =
+            same_lives && !is_lost && !links.cut.contains(&(from, to)) && !links.down.contains(&to);
         links.note(from, to, arrives);
         arrives
     }
@@ -178,6 +215,11 @@ impl Links {
             LATENCY_US
         };
         Duration::from_micros(random.random_range(range))
+    }
+
+    /// Whether something befalls a message; on good links nothing does, and nothing is drawn.
+    fn draw_mishap(&mut self, from: NodeId, to: NodeId, probability: f64) -> bool {
+        self.bad.contains(&(from, to)) && self.draws(from, to).random_bool(probability)
     }
 
     fn lives_of(&self, from: NodeId, to: NodeId) -> (u64, u64) {

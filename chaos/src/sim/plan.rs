@@ -2,6 +2,7 @@
 //! its own, so that acts can be left out one by one.
 
 mod accounts;
+mod links;
 mod loss;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use accounts::draw_forgotten_accounts;
+use links::{draw_bad_links, draw_link};
 use loss::{USERS_MORE, draw_loss, is_lost};
 
 use super::ailments::Ailment;
@@ -155,6 +157,13 @@ pub enum Deed {
         /// Who is not heard any more.
         from: Place,
         /// By whom.
+        to: Place,
+    },
+    /// A link loses some of what it carries, and delivers some requests twice.
+    Spoil {
+        /// Who sends.
+        from: Place,
+        /// Who is to receive it.
         to: Place,
     },
     /// A host's agent is killed.
@@ -337,6 +346,7 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
     }
     acts.extend(draw_loss(seed, shape, faults_s));
     acts.extend(draw_forgotten_accounts(seed, shape, faults_s));
+    acts.extend(draw_bad_links(seed, shape, faults_s));
     acts.sort_by_key(|act| act.at_ms);
     acts
 }
@@ -354,7 +364,10 @@ fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
     match random.random_range(0..kinds) {
         0..3 => Deed::KillReplica(shape.draw_replica(random)),
         3..5 => Deed::Isolate(Place::Replica(shape.draw_replica(random))),
-        5..7 => draw_cut(random, shape),
+        5..7 => {
+            let (from, to) = draw_link(random, shape);
+            Deed::Cut { from, to }
+        }
         7..9 => Deed::KillAgent(shape.draw_host(random)),
         9 => Deed::KillHost(shape.draw_host(random)),
         10 => Deed::Isolate(Place::Agent(shape.draw_host(random))),
@@ -384,22 +397,6 @@ fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
         46 => Deed::RemoveReplica(shape.draw_replica(random)),
         _ => Deed::ReplaceReplica(shape.draw_replica(random)),
     }
-}
-
-/// A link between a replica and somebody else, in either direction.
-fn draw_cut(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
-    let replica = Place::Replica(shape.draw_replica(random));
-    let other = match random.random_range(0..4) {
-        0 => Place::User(shape.draw_user(random)),
-        1 => Place::Agent(shape.draw_host(random)),
-        _ => Place::Replica(shape.draw_replica(random)),
-    };
-    let (from, to) = if random.random_bool(0.5) {
-        (replica, other)
-    } else {
-        (other, replica)
-    };
-    Deed::Cut { from, to }
 }
 
 fn draw_gpu_fault(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
@@ -530,7 +527,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(kinds.len(), 30, "{kinds:?}");
+        assert_eq!(kinds.len(), 31, "{kinds:?}");
         let shapes = (0..400).map(|seed| Shape::draw(seed, Scale::default()));
         let shapes: Vec<Shape> = shapes.collect();
         let replicas: BTreeSet<u32> = shapes.iter().map(|shape| shape.replicas).collect();

@@ -36,6 +36,9 @@ pub enum Violation {
     /// A success that never ran.
     #[error("success: {0}")]
     Phantom(#[from] PhantomSuccess),
+    /// What must be refused was done.
+    #[error("admission: {0}")]
+    Admitted(String),
     /// Somebody is blamed for what is nobody's fault.
     #[error("blame: {0}")]
     Blamed(#[from] FalseBlame),
@@ -74,6 +77,7 @@ impl Violation {
             Self::Misplaced(_) => "closed",
             Self::Lost(_) => "acknowledged",
             Self::Phantom(_) => "success",
+            Self::Admitted(_) => "admission",
             Self::Blamed(_) => "blame",
             Self::Divergence(_) | Self::Apart(_) => "agreement",
             Self::Raft(_) => "raft",

@@ -265,7 +265,7 @@ impl SweepReport {
 }
 
 /// What is checked, for people; `Violation` has a kind for each.
-const CHECKS: [&str; 12] = [
+const CHECKS: [&str; 13] = [
     "exclusivity: no GPU, task or gang in two attempts, none started twice or after a newer one (tasks' side)",
     "acknowledged: every answered submit is there under its answer, every job is the answer to one request, every refused submit did nothing, every answered cancel stands",
     "reads: a linearizable read after an answer sees the job, whichever replica is asked",
@@ -275,6 +275,7 @@ const CHECKS: [&str; 12] = [
     "agreement: replicas at one revision have one state hash, also in what one of them tells of the past; at rest they stand at one revision",
     "raft: one leader in a term, terms never go back, entries never change and are applied in order, a log is cut only behind a snapshot",
     "closed: nothing is placed on what health or an admin keeps out of placement, no more is repaired at a time than may be, and no rule speaks against what is healed",
+    "admission: what breaks a rule, is about what is not there, or comes under another one's request is refused",
     "blame: nobody is blamed, or charged, for an account that a host lacks",
     "success: a unit that counts as success has run, every task of it, to exit code 0 (tasks' side)",
     "progress: after the last repair every job that fits ends, no process is left; no panic, no replica stops by itself",

@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::clients::{CLIENT_NODES, SimClient};
+use super::clients::{CLIENT_NODES, SimClient, is_beset};
 use super::clock::SimClock;
 use super::coverage::Situation;
 use super::draws::{Domain, draws, seed_of};
@@ -333,31 +333,51 @@ impl World {
         })
     }
 
+    /// Starts all users, and in some worlds a hostile one; what each returns is heard of when it is done.
     fn start_users(&self) -> Vec<oneshot::Receiver<()>> {
-        let (seed, jobs) = (self.options.seed, self.options.jobs());
-        (0..self.users())
-            .map(|number| {
-                let client = SimClient {
-                    seed,
-                    number,
-                    node: NodeId(CLIENT_NODES + number),
-                    network: self.network.clone(),
-                    registry: self.replicas.registry.clone(),
-                    judges: self.judges.clone(),
-                    random: draws(seed, Domain::User, number, 0),
-                    tempo: self.options.scale.tempo,
-                    reads_stale: self.options.mutant == Some(Mutant::StaleReads),
-                };
-                let (done, finished) = oneshot::channel();
-                let own = seed_of(seed, Domain::User, number, u32::MAX);
-                spawn_on(client.node, own, async move {
-                    client.run(jobs).await;
-                    // The world may have given up meanwhile.
-                    let _unheard = done.send(());
-                });
-                finished
-            })
-            .collect()
+        let jobs = self.options.jobs();
+        let users = (0..self.users()).map(|number| {
+            let client = self.client(number);
+            self.start_user(number, client.run(jobs))
+        });
+        // What a lost group answered is no word of the next one's.
+        let is_beset = is_beset(self.options.seed) && self.plan.shape.heirs == 0;
+        let hostile = is_beset.then(|| {
+            let number = self.users();
+            let client = self.client(number);
+            self.start_user(number, client.assail(jobs))
+        });
+        users.chain(hostile).collect()
+    }
+
+    fn client(&self, number: u32) -> SimClient {
+        let seed = self.options.seed;
+        SimClient {
+            seed,
+            number,
+            node: NodeId(CLIENT_NODES + number),
+            network: self.network.clone(),
+            registry: self.replicas.registry.clone(),
+            judges: self.judges.clone(),
+            random: draws(seed, Domain::User, number, 0),
+            tempo: self.options.scale.tempo,
+            reads_stale: self.options.mutant == Some(Mutant::StaleReads),
+        }
+    }
+
+    fn start_user(
+        &self,
+        number: u32,
+        does: impl Future<Output = ()> + Send + 'static,
+    ) -> oneshot::Receiver<()> {
+        let (done, finished) = oneshot::channel();
+        let own = seed_of(self.options.seed, Domain::User, number, u32::MAX);
+        spawn_on(NodeId(CLIENT_NODES + number), own, async move {
+            does.await;
+            // The world may have given up meanwhile.
+            let _unheard = done.send(());
+        });
+        finished
     }
 
     /// A replica may stop by itself only because of its disk.
@@ -416,6 +436,7 @@ impl World {
         let last = self.members_up().into_iter().next();
         let state = last.map(|(_, handle)| handle.fork()).unwrap_or_default();
         let snapshots = self.replicas.snapshots_installed();
+        let (lost, twice) = self.network.mishaps();
         let in_phase = |phase| state.jobs.values().filter(|job| job.phase == phase).count() as u64;
         self.judges.with(|seen| {
             let panics = take_panics().into_iter().map(Violation::Panic);
@@ -423,6 +444,8 @@ impl World {
             seen.coverage.read_events(&state);
             seen.coverage
                 .reached_times(Situation::SnapshotInstalled, snapshots);
+            seen.coverage.reached_times(Situation::MessageLost, lost);
+            seen.coverage.reached_times(Situation::ArrivedTwice, twice);
             let beside = seen.closed.avoided();
             seen.coverage.reached_times(Situation::PlacedBeside, beside);
             Report {

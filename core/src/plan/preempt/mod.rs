@@ -202,7 +202,7 @@ impl<'a> Search<'_, 'a> {
 
     fn cheapest(&self, candidates: &[Candidate<'a>]) -> Option<Preemption> {
         let all: Vec<&Candidate<'a>> = candidates.iter().collect();
-        if candidates.is_empty() || self.is_limited_without(&all) {
+        if candidates.is_empty() || self.is_hopeless_without(&all, self.coming) {
             return None;
         }
         let on_host = self.on_one_host(candidates);

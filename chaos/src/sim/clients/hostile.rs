@@ -1,0 +1,138 @@
+//! A user who asks for what nobody may have, over and over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::command::{BlockTarget, Command};
+use muster_core::ids::{JobId, RequestId};
+use muster_core::spec::{Condition, Dependency, JobSpec};
+use muster_core::state::Answer;
+use rand::Rng;
+
+use super::SimClient;
+use crate::sim::coverage::Situation;
+use crate::sim::draws::{Domain, draws};
+use crate::sim::report::Violation;
+
+/// A job that is not there.
+const NOBODYS: JobId = JobId(u64::MAX);
+/// Bytes of a name that is too long.
+const NAME_BYTES: usize = 10_000;
+/// Ways to break a specification.
+const BREAKS: u32 = 9;
+
+/// Whether one of a world's users is hostile: in one world in four.
+#[must_use]
+pub fn is_beset(seed: u64) -> bool {
+    draws(seed, Domain::Hostile, 0, 0).random_bool(0.25)
+}
+
+impl SimClient {
+    /// Asks `count` times for what must be refused, with pauses.
+    pub async fn assail(mut self, count: u32) {
+        for number in 1..=count {
+            self.random = draws(self.seed, Domain::Hostile, self.number, number);
+            match self.random.random_range(0..3) {
+                0 => self.reuse_request().await,
+                1 => {
+                    let request = RequestId(self.random.random());
+                    let spec = Arc::new(self.draw_broken());
+                    self.judges.with(|seen| seen.acknowledged.asked(request));
+                    self.demand(Command::SubmitJob { request, spec }).await;
+                    self.judges.with(|seen| seen.acknowledged.refused(request));
+                }
+                _ => {
+                    let command = self.draw_unfounded();
+                    self.demand(command).await;
+                }
+            }
+            let pause_ms = self.random.random_range(self.tempo.job_pause_ms());
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        }
+    }
+
+    /// Submits a job, and another one under the same request.
+    async fn reuse_request(&mut self) {
+        let request = RequestId(self.random.random());
+        let spec = Arc::new(self.draw_job(&[]));
+        let other = JobSpec {
+            name: "another".to_owned(),
+            ..JobSpec::clone(&spec)
+        };
+        self.judges.with(|seen| seen.acknowledged.asked(request));
+        let answer = self.insist(Command::SubmitJob { request, spec }).await;
+        let Some(Answer::Job(job)) = answer else {
+            self.judges.with(|seen| seen.acknowledged.refused(request));
+            return;
+        };
+        self.judges
+            .with(|seen| seen.acknowledged.submitted(request, job));
+        let spec = Arc::new(other);
+        self.demand(Command::SubmitJob { request, spec }).await;
+    }
+
+    /// Asks for something that must be refused.
+    async fn demand(&mut self, command: Command) {
+        match self.insist(command.clone()).await {
+            None => self
+                .judges
+                .with(|seen| seen.coverage.reached(Situation::HostileRefused)),
+            Some(answer) => self
+                .judges
+                .violate(Violation::Admitted(format!("{answer:?} for {command:?}"))),
+        }
+    }
+
+    /// A job that breaks a rule.
+    fn draw_broken(&mut self) -> JobSpec {
+        let mut spec = self.draw_job(&[]);
+        let group = &mut spec.groups[0];
+        match self.random.random_range(0..BREAKS) {
+            0 => group.count = 0,
+            1 => group.count = u32::MAX,
+            2 => group.resources.gpus = u32::MAX,
+            3 => group.resources.memory_mib = u64::MAX,
+            4 => spec.groups.clear(),
+            5 => spec.priority = i32::MIN,
+            6 => spec.name = "x".repeat(NAME_BYTES),
+            7 => spec.queue = "nobody/has/it".to_owned(),
+            _ => spec.lifecycle.after.push(Dependency {
+                job: NOBODYS,
+                when: Condition::Ended,
+            }),
+        }
+        spec
+    }
+
+    /// A word about a job or a host that is not there.
+    fn draw_unfounded(&mut self) -> Command {
+        let request = RequestId(self.random.random());
+        let (job, author, reason) = (NOBODYS, "mallory".to_owned(), "because".to_owned());
+        match self.random.random_range(0..4) {
+            0 => Command::CancelJob {
+                request,
+                job,
+                author,
+                reason,
+            },
+            1 => Command::SuspendJob {
+                request,
+                job,
+                author,
+                reason,
+            },
+            2 => Command::ResumeJob {
+                request,
+                job,
+                author,
+                reason,
+            },
+            _ => Command::Unblock {
+                request,
+                target: BlockTarget::Host("nowhere".to_owned()),
+                author,
+                planned: self.random.random_bool(0.5),
+            },
+        }
+    }
+}
