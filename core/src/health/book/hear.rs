@@ -52,14 +52,14 @@ impl Book {
     fn keep_finding(&mut self, finding: &Finding) {
         let opened = self.incidents.open().map(began).min();
         while self.findings.len() >= FINDINGS_KEPT_MAX {
-            let is_waiting = |oldest: &Arc<Finding>| opened.is_some_and(|at| oldest.at >= at);
+            let is_waiting = |oldest: &Finding| opened.is_some_and(|at| oldest.at >= at);
             let has_room = self.findings.len() < FINDINGS_IN_INCIDENTS_MAX;
-            if has_room && self.findings.front().is_some_and(is_waiting) {
+            if has_room && self.findings.oldest().is_some_and(is_waiting) {
                 break;
             }
-            self.findings.pop_front();
+            self.findings.drop_oldest();
         }
-        self.findings.push_back(Arc::new(finding.clone()));
+        self.findings.push(finding.clone());
     }
 
     /// What was found of hosts of an incident that is over, and would take them out of placement, if it stands: of each rule

@@ -8,6 +8,7 @@ mod clocks;
 mod ended;
 mod flapping;
 mod hear;
+mod kept;
 mod parts;
 mod past;
 mod propose;
@@ -17,8 +18,9 @@ mod work;
 
 use std::sync::Arc;
 
-use imbl::{OrdMap, OrdSet, Vector};
+use imbl::{OrdMap, OrdSet};
 
+use self::kept::Kept;
 use super::component::{Change, Condition, Event, Held, Patience, Phase, Refusal, Repairs};
 use super::evaluate::Xids;
 use super::flaps::Flaps;
@@ -122,9 +124,9 @@ pub struct Book {
     /// Rules about racks, and the hosts of which they hold.
     of_racks: OrdSet<(String, HostId)>,
     heard: OrdMap<HostId, HeardUpTo>,
-    findings: Vector<Arc<Finding>>,
+    findings: Kept<Finding>,
     /// Ends that nobody could explain, newest last.
-    ends: Vector<Arc<BadEnd>>,
+    ends: Kept<BadEnd>,
     /// Where programs ran well.
     ran_well: OrdMap<Program, RanWell>,
     xids: Arc<Xids>,
@@ -176,7 +178,7 @@ impl Book {
 
     /// The findings that are kept, oldest first: what a dry run is made on.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().map(Arc::as_ref)
+        self.findings.iter()
     }
 
     /// The rails.

@@ -72,8 +72,8 @@ impl Book {
             .chain(flaps.map(|(of, it)| Part::Flaps(*of, it.clone())))
             .chain(of_racks.map(|(rule, of)| Part::OfRack(rule.clone(), *of)))
             .chain(heard.map(|(of, it)| Part::Heard(*of, *it)))
-            .chain(findings.map(|it| Part::Finding((**it).clone())))
-            .chain(ends.map(|it| Part::End((**it).clone())))
+            .chain(findings.map(|it| Part::Finding(it.clone())))
+            .chain(ends.map(|it| Part::End(it.clone())))
             .chain(ran_well.map(|(of, it)| Part::RanWell(of.clone(), it.clone())))
             .chain([xids, rails, incidents].into_iter().flatten())
     }
@@ -88,8 +88,8 @@ impl Book {
             Part::Flaps(of, it) => drop(self.flaps.insert(of, it)),
             Part::OfRack(rule, of) => drop(self.of_racks.insert((rule, of))),
             Part::Heard(of, it) => drop(self.heard.insert(of, it)),
-            Part::Finding(it) => self.findings.push_back(Arc::new(it)),
-            Part::End(it) => self.ends.push_back(Arc::new(it)),
+            Part::Finding(it) => self.findings.push(it),
+            Part::End(it) => self.ends.push(it),
             Part::RanWell(of, it) => drop(self.ran_well.insert(of, it)),
             Part::Xids(it) => self.xids = Arc::new(it),
             Part::Rails(it) => self.rails = Arc::new(it),

@@ -1,7 +1,6 @@
 //! Ends that nobody could explain, and where programs ran well: what the next end is compared with.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -115,11 +114,11 @@ impl Book {
         if end.gpus.is_empty() && end.program.image.is_empty() && !is_alone {
             return;
         }
-        let is_over = |oldest: &Arc<BadEnd>| !oldest.is_within_a_day(end.at);
-        while self.ends.len() >= ENDS_KEPT_MAX || self.ends.front().is_some_and(is_over) {
-            self.ends.pop_front();
+        let is_over = |oldest: &BadEnd| !oldest.is_within_a_day(end.at);
+        while self.ends.len() >= ENDS_KEPT_MAX || self.ends.oldest().is_some_and(is_over) {
+            self.ends.drop_oldest();
         }
-        self.ends.push_back(Arc::new(end.clone()));
+        self.ends.push(end.clone());
     }
 
     /// A job's ends speak against nobody any more.

@@ -1,0 +1,112 @@
+//! What is kept in the order in which it came.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+/// Things in the order in which they came, oldest first. A clone is cheap, and shares them.
+///
+/// A map by arrival, and not `imbl::Vector`: `retain` after `pop_front` damages memory in version 7.0.2 of that.
+#[derive(Clone, Debug)]
+pub(super) struct Kept<T> {
+    by_arrival: OrdMap<u64, Arc<T>>,
+    next: u64,
+}
+
+impl<T> Kept<T> {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.by_arrival.len()
+    }
+
+    /// All of them, oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.by_arrival.values().map(Arc::as_ref)
+    }
+
+    /// The oldest one.
+    pub(super) fn oldest(&self) -> Option<&T> {
+        self.by_arrival.get_min().map(|(_, it)| it.as_ref())
+    }
+
+    /// Keeps one more.
+    pub(super) fn push(&mut self, it: T) {
+        self.by_arrival.insert(self.next, Arc::new(it));
+        self.next += 1;
+    }
+
+    /// Drops the oldest one, if there is any.
+    pub(super) fn drop_oldest(&mut self) {
+        if let Some(arrival) = self.by_arrival.get_min().map(|(arrival, _)| *arrival) {
+            self.by_arrival.remove(&arrival);
+        }
+    }
+
+    /// Drops those for which `stays` is false.
+    pub(super) fn retain(&mut self, stays: impl Fn(&T) -> bool) {
+        let gone = self.by_arrival.iter().filter(|(_, it)| !stays(it));
+        let gone: Vec<u64> = gone.map(|(arrival, _)| *arrival).collect();
+        for arrival in gone {
+            self.by_arrival.remove(&arrival);
+        }
+    }
+}
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self {
+            by_arrival: OrdMap::new(),
+            next: 0,
+        }
+    }
+}
+
+/// By what there is, whatever was there before.
+impl<T: PartialEq> PartialEq for Kept<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl<T: Eq> Eq for Kept<T> {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Clones share what they have in common, and what befalls one of them is nothing to the others.
+        #[test]
+        fn clones_keep_what_they_have(steps in prop::collection::vec((0u8..6, any::<u8>()), 0..400)) {
+            let mut kept: Kept<String> = Kept::default();
+            let mut expected: Vec<String> = Vec::new();
+            let mut clones = Vec::new();
+            for (step, number) in steps {
+                match step {
+                    0..3 => {
+                        kept.push(format!("number {number}"));
+                        expected.push(format!("number {number}"));
+                    }
+                    3 => {
+                        let gone = format!("number {}", number % 16);
+                        kept.retain(|it| *it != gone);
+                        expected.retain(|it| *it != gone);
+                    }
+                    4 => {
+                        kept.drop_oldest();
+                        expected.drain(..expected.len().min(1));
+                    }
+                    _ => clones.push((kept.clone(), expected.clone())),
+                }
+                prop_assert_eq!(kept.oldest(), expected.first());
+            }
+            clones.push((kept, expected));
+            for (kept, expected) in clones {
+                prop_assert_eq!(kept.len(), expected.len());
+                prop_assert!(kept.iter().eq(expected.iter()));
+            }
+        }
+    }
+}
