@@ -222,10 +222,10 @@ fn where_all_are_not_enough_no_set_of_them_is_tried() {
     assert_eq!(exact.tries, exact::TRIES_MAX - 1);
 }
 
-/// A task ended, holds its GPU for as long as `signal` says, and its unit runs on the host's other one, which somebody with a
-/// right to it wants: whether it is taken.
+/// A task ended, and its GPU is unfit by `signal`. Its unit runs on another one of the host's eight, and somebody with a right to
+/// that wants all seven: whether it is taken.
 fn is_victim_beside(signal: &str) -> bool {
-    let mut cluster = Cluster::with_hosts(1, 2);
+    let mut cluster = Cluster::with_hosts(1, 8);
     configure(&mut cluster);
     let mut old = single("old", 1, 1);
     old.queue = "b".to_owned();
@@ -247,7 +247,7 @@ fn is_victim_beside(signal: &str) -> bool {
     cluster.wait(3_600_000);
     assert_eq!(cluster.place_all(old), 1);
     cluster.start_all(old);
-    let mut urgent = single("urgent", 1, 1);
+    let mut urgent = single("urgent", 1, 7);
     urgent.queue = "b".to_owned();
     urgent.priority = 5;
     let job = cluster.submit(urgent);
