@@ -43,35 +43,47 @@ pub fn false_blame(kind: &EventKind) -> Option<FalseBlame> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use std::sync::Arc;
 
-    use muster_core::testing::{Cluster, single, start_error};
+    use muster_core::health::attribution::{Blame, Step};
+    use muster_core::ids::UnitIndex;
 
     use super::*;
 
+    fn blamed_on(class: Class, charge: Charge, evidence: &str) -> EventKind {
+        EventKind::AttemptEnded {
+            job: JobId(3),
+            unit: UnitIndex(0),
+            epoch: AttemptEpoch(7),
+            hosts: Vec::new(),
+            detail: String::new(),
+            blame: Some(Arc::new(Blame {
+                class,
+                component: None,
+                confidence_permille: 1_000,
+                evidence: vec![evidence.to_owned()],
+                charge,
+                measures: Vec::new(),
+                step: Step::Telling,
+            })),
+        }
+    }
+
     #[test]
     fn a_host_that_is_blamed_for_a_missing_account_is_noticed() {
-        let mut cluster = Cluster::with_hosts(1, 2);
-        let job = cluster.submit(single("train", 1, 1));
-        cluster.place_all(job);
-        let revision = cluster
-            .exit(job, 0, start_error("NO_ACCOUNT: nobody knows ada"))
-            .revision;
-        let mut all = cluster.state.events.iter();
-        let (_, told) = all.find(|(at, _)| *at == revision).unwrap();
-        let is_end = |kind: &EventKind| matches!(kind, EventKind::AttemptEnded { .. });
-        let end = told.iter().find(|event| is_end(&event.kind)).unwrap();
-        let mut end = end.kind.clone();
-        assert_eq!(false_blame(&end), None);
-        let EventKind::AttemptEnded {
-            blame: Some(blame), ..
-        } = &mut end
-        else {
-            unreachable!("it is blamed on the site");
+        let missing = "NO_ACCOUNT: nobody knows ada";
+        let of_host = blamed_on(Class::Host, Charge::Infra, missing);
+        let expected = FalseBlame {
+            job: JobId(3),
+            epoch: AttemptEpoch(7),
+            class: Class::Host,
+            charge: Charge::Infra,
         };
-        Arc::make_mut(blame).charge = Charge::Infra;
-        assert_eq!(false_blame(&end).unwrap().charge, Charge::Infra);
+        assert_eq!(false_blame(&of_host), Some(expected));
+        let of_site = blamed_on(Class::Site, Charge::None, missing);
+        assert_eq!(false_blame(&of_site), None);
+        let of_other = blamed_on(Class::Host, Charge::Infra, "no such program");
+        assert_eq!(false_blame(&of_other), None);
     }
 }

@@ -495,20 +495,26 @@ impl fmt::Display for Numbers {
 mod tests {
     use super::*;
 
-    /// Seed of a world that is not lost.
-    const SEED: u64 = 6;
+    /// A seed of which nothing is drawn but the acts that all worlds have: when others come depends on the time that there is.
+    fn plain_seed() -> u64 {
+        let is_plain = |seed: &u64| {
+            let shape = Shape::draw(*seed, Scale::default());
+            let others = [draw_loss, draw_forgotten_accounts, draw_bad_links];
+            others.iter().all(|of| of(*seed, &shape, 60).is_empty())
+        };
+        (0..).find(is_plain).unwrap()
+    }
 
     #[test]
     fn an_act_does_not_depend_on_the_others() {
-        // Of a world that is not lost: when that is depends on the time that there is.
-        assert!(!is_lost(SEED));
-        let shape = Shape::draw(SEED, Scale::default());
-        let long = draw(SEED, &shape, 60, Tempo::Hurried);
-        let short = draw(SEED, &shape, 20, Tempo::Hurried);
+        let seed = plain_seed();
+        let shape = Shape::draw(seed, Scale::default());
+        let long = draw(seed, &shape, 60, Tempo::Hurried);
+        let short = draw(seed, &shape, 20, Tempo::Hurried);
         assert!(short.len() < long.len());
         assert_eq!(short[..], long[..short.len()]);
         let numbers = Numbers([2, 4].into());
-        let some = Plan::of(SEED, 60, Scale::default(), &Acts::Only(numbers));
+        let some = Plan::of(seed, 60, Scale::default(), &Acts::Only(numbers));
         assert_eq!(some.acts, [long[1].clone(), long[3].clone()]);
         assert!(long.windows(2).all(|pair| pair[0].at_ms < pair[1].at_ms));
     }
