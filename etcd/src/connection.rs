@@ -1,20 +1,19 @@
 //! Calls to etcd: at one endpoint, and at the next when that one fails.
 
+use std::fmt;
+use std::future::Future;
 use std::time::Duration;
 
-use http::uri::PathAndQuery;
+use etcd_client::{
+    Channel, Client, Compare, ConnectOptions, GetOptions, KeyValue, Txn, TxnOp, WatchOptions,
+    WatchStream,
+};
 use muster_tls::{Dialer, Tls};
-use prost::Message;
 use tokio::time::timeout;
-use tonic::client::Grpc;
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status, Streaming};
-use tonic_prost::ProstCodec;
+use tonic::transport::Endpoint;
 
 use crate::error::EtcdError;
 use crate::settings::EtcdSettings;
-use crate::wire;
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -28,29 +27,33 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const PAGE_KEYS: i64 = 1_000;
 /// How a certificate is refused here.
 const WRONG_CERTIFICATE: &str = "invalid peer certificate";
-/// Header with what a login gave.
-const TOKEN: &str = "token";
-/// Header that makes a member without a leader refuse, instead of keeping silent.
-const NEEDS_LEADER: &str = "hasleader";
 
 /// Keys with a common beginning, at one revision.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) revision: i64,
-    pub(crate) kvs: Vec<wire::KeyValue>,
+    pub(crate) kvs: Vec<KeyValue>,
 }
 
-/// Speaks with etcd, with one endpoint at a time.
-#[derive(Debug)]
+/// Speaks with etcd, with one endpoint at a time: a client of all of them would hide which one failed.
 pub struct Etcd {
     settings: EtcdSettings,
     dialer: Dialer,
     /// Endpoint that is asked now, as an index.
     at: usize,
-    channel: Option<Channel>,
-    token: Option<MetadataValue<Ascii>>,
+    /// Connected to that endpoint, and logged in where there is a user.
+    client: Option<Client>,
     /// Whether anything was answered over this connection.
     has_answered: bool,
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Etcd")
+            .field("endpoint", &self.endpoint())
+            .field("is_connected", &self.client.is_some())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Etcd {
@@ -68,8 +71,7 @@ impl Etcd {
             settings: settings.clone(),
             dialer: Dialer::to_foreign(tls),
             at: 0,
-            channel: None,
-            token: None,
+            client: None,
             has_answered: false,
         })
     }
@@ -80,13 +82,10 @@ impl Etcd {
     }
 
     /// One key; none if it is not there.
-    pub(crate) async fn get(&mut self, key: &str) -> Result<Option<wire::KeyValue>, EtcdError> {
-        let request = wire::RangeRequest {
-            key: key.into(),
-            ..wire::RangeRequest::default()
-        };
-        let answer: wire::RangeResponse = self.call(wire::RANGE, request).await?;
-        Ok(answer.kvs.into_iter().next())
+    pub(crate) async fn get(&mut self, key: &str) -> Result<Option<KeyValue>, EtcdError> {
+        let get = |mut client: Client| async move { client.get(key, None).await };
+        let mut answer = self.ask(get).await?;
+        Ok(answer.take_kvs().into_iter().next())
     }
 
     /// All keys that begin so, all of the same revision.
@@ -94,20 +93,24 @@ impl Etcd {
         let mut listing = Listing::default();
         let mut from: Vec<u8> = prefix.into();
         loop {
-            let request = wire::RangeRequest {
-                key: from,
-                range_end: wire::end_of(prefix),
-                limit: PAGE_KEYS,
-                revision: listing.revision,
+            let page = GetOptions::new()
+                .with_range(end_of(prefix))
+                .with_limit(PAGE_KEYS)
+                .with_revision(listing.revision);
+            let get = |client: Client| {
+                let (from, page) = (from.clone(), page.clone());
+                let kv = client.kv_client();
+                let mut kv = kv.max_decoding_message_size(ANSWER_BYTES_MAX);
+                async move { kv.get(from, Some(page)).await }
             };
-            let page: wire::RangeResponse = self.call(wire::RANGE, request).await?;
+            let mut page = self.ask(get).await?;
             if listing.revision == 0 {
-                listing.revision = page.header.map_or(0, |header| header.revision);
+                listing.revision = page.header().map_or(0, |header| header.revision());
             }
-            listing.kvs.extend(page.kvs);
+            listing.kvs.extend(page.take_kvs());
             match listing.kvs.last() {
-                Some(last) if page.more => {
-                    from = last.key.clone();
+                Some(last) if page.more() => {
+                    from = last.key().to_owned();
                     // The next key in order.
                     from.push(0);
                 }
@@ -119,45 +122,41 @@ impl Etcd {
     /// Does all of it if all conditions hold, else nothing; whether they held.
     pub(crate) async fn txn(
         &mut self,
-        compare: Vec<wire::Compare>,
-        success: Vec<wire::RequestOp>,
+        conditions: Vec<Compare>,
+        operations: Vec<TxnOp>,
     ) -> Result<bool, EtcdError> {
-        let request = wire::TxnRequest { compare, success };
-        let answer: wire::TxnResponse = self.call(wire::TXN, request).await?;
-        Ok(answer.succeeded)
+        let txn = Txn::new().when(conditions).and_then(operations);
+        let ask = |mut client: Client| {
+            let txn = txn.clone();
+            async move { client.txn(txn).await }
+        };
+        Ok(self.ask(ask).await?.succeeded())
     }
 
     /// A new lease: its id, and the seconds that it holds, which may be more than were asked for.
     pub(crate) async fn grant(&mut self, ttl: i64) -> Result<(i64, i64), EtcdError> {
-        let request = wire::LeaseGrantRequest { ttl };
-        let answer: wire::LeaseGrantResponse = self.call(wire::LEASE_GRANT, request).await?;
-        if answer.error.is_empty() {
-            return Ok((answer.id, answer.ttl));
+        let grant = |mut client: Client| async move { client.lease_grant(ttl, None).await };
+        let answer = self.ask(grant).await?;
+        if answer.error().is_empty() {
+            return Ok((answer.id(), answer.ttl()));
         }
         Err(EtcdError::Failed {
             endpoint: self.endpoint().to_owned(),
-            reason: answer.error,
+            reason: answer.error().to_owned(),
         })
     }
 
     /// Prolongs a lease.
     pub(crate) async fn keep_alive(&mut self, id: i64) -> Result<(), EtcdError> {
-        let request = futures::stream::once(async move { wire::LeaseKeepAliveRequest { id } });
-        let mut answers: Streaming<wire::LeaseKeepAliveResponse> =
-            self.stream(wire::LEASE_KEEP_ALIVE, request).await?;
-        let answer = timeout(CALL_TIMEOUT, answers.message()).await;
-        let answer = self.judge(answer.map_err(|_| None).and_then(|it| it.map_err(Some)))?;
-        match answer {
-            Some(answer) if answer.ttl > 0 => Ok(()),
-            _ => Err(EtcdError::LeaseOver),
-        }
+        // The keeper's first answer is all that is wanted of it: when the next is due is for the lease to say.
+        let keep = |mut client: Client| async move { client.lease_keep_alive(id).await };
+        self.ask(keep).await.map(|_| ())
     }
 
     /// Ends a lease, and removes the keys under it.
     pub(crate) async fn revoke(&mut self, id: i64) -> Result<(), EtcdError> {
-        let request = wire::LeaseRevokeRequest { id };
-        let _: wire::LeaseRevokeResponse = self.call(wire::LEASE_REVOKE, request).await?;
-        Ok(())
+        let revoke = |mut client: Client| async move { client.lease_revoke(id).await };
+        self.ask(revoke).await.map(|_| ())
     }
 
     /// What happens to keys that begin so, after a revision. The stream ends with the connection.
@@ -165,25 +164,20 @@ impl Etcd {
         &mut self,
         prefix: &str,
         after: i64,
-    ) -> Result<Streaming<wire::WatchResponse>, EtcdError> {
-        let create = wire::WatchCreateRequest {
-            key: prefix.into(),
-            range_end: wire::end_of(prefix),
-            start_revision: after + 1,
+    ) -> Result<WatchStream, EtcdError> {
+        let options = WatchOptions::new()
+            .with_prefix()
+            .with_start_revision(after + 1);
+        let watch = |mut client: Client| {
+            let options = options.clone();
+            async move { client.watch(prefix, Some(options)).await }
         };
-        let create = wire::WatchRequest {
-            create: Some(create),
-        };
-        // Open until the watch is dropped: etcd ends a watch whose requests end.
-        let requests = futures::stream::iter([create]);
-        let requests = futures::StreamExt::chain(requests, futures::stream::pending());
-        self.stream(wire::WATCH, requests).await
+        self.ask(watch).await
     }
 
     /// Takes the next endpoint from now on.
     pub(crate) fn move_on(&mut self) {
-        self.channel = None;
-        self.token = None;
+        self.client = None;
         self.at = (self.at + 1) % self.endpoints().max(1);
     }
 
@@ -191,108 +185,86 @@ impl Etcd {
         self.settings.endpoints.get(self.at).map_or("", |it| it)
     }
 
-    /// One question. After a refusal it logs in again and asks once more: what it had may have been too old.
-    async fn call<Question, Answer>(
+    /// One question. After a refusal it logs in again and asks once more: the password may be another one since.
+    async fn ask<Answer, Asked>(
         &mut self,
-        path: &'static str,
-        question: Question,
+        question: impl Fn(Client) -> Asked,
     ) -> Result<Answer, EtcdError>
     where
-        Question: Message + Clone + Send + Sync + 'static,
-        Answer: Message + Default + Send + Sync + 'static,
+        Asked: Future<Output = Result<Answer, etcd_client::Error>>,
     {
-        let had_token = self.token.is_some();
-        match self.call_once(path, question.clone()).await {
-            Err(EtcdError::Denied { .. }) if had_token => self.call_once(path, question).await,
+        let was_logged_in = self.client.is_some() && self.settings.user.is_some();
+        match self.ask_once(&question).await {
+            Err(EtcdError::Denied { .. }) if was_logged_in => self.ask_once(&question).await,
             outcome => outcome,
         }
     }
 
-    async fn call_once<Question, Answer>(
+    async fn ask_once<Answer, Asked>(
         &mut self,
-        path: &'static str,
-        question: Question,
+        question: &impl Fn(Client) -> Asked,
     ) -> Result<Answer, EtcdError>
     where
-        Question: Message + Send + Sync + 'static,
-        Answer: Message + Default + Send + Sync + 'static,
+        Asked: Future<Output = Result<Answer, etcd_client::Error>>,
     {
-        let (channel, token) = self.ready().await?;
-        let asked = unary(channel, path, with_headers(question, token));
-        let answered = timeout(CALL_TIMEOUT, asked).await;
-        self.judge(answered.map_err(|_| None).and_then(|it| it.map_err(Some)))
-    }
-
-    async fn stream<Question, Answer>(
-        &mut self,
-        path: &'static str,
-        questions: impl futures::Stream<Item = Question> + Send + 'static,
-    ) -> Result<Streaming<Answer>, EtcdError>
-    where
-        Question: Message + Send + Sync + 'static,
-        Answer: Message + Default + Send + Sync + 'static,
-    {
-        let (channel, token) = self.ready().await?;
-        let asked = async {
-            let mut grpc = grpc(channel).await?;
-            let codec: ProstCodec<Question, Answer> = ProstCodec::default();
-            let request = with_headers(questions, token);
-            let answers = grpc
-                .streaming(request, PathAndQuery::from_static(path), codec)
-                .await?;
-            Ok(answers.into_inner())
-        };
-        let answered = timeout(CALL_TIMEOUT, asked).await;
+        let client = self.ready().await?;
+        let answered = timeout(CALL_TIMEOUT, question(client)).await;
         self.judge(answered.map_err(|_| None).and_then(|it| it.map_err(Some)))
     }
 
     /// What an answer means: none is silence. After a failure that is the endpoint's, the next one is asked.
     fn judge<Answer>(
         &mut self,
-        answer: Result<Answer, Option<Status>>,
+        answer: Result<Answer, Option<etcd_client::Error>>,
     ) -> Result<Answer, EtcdError> {
-        let status = match answer {
+        let error = match answer {
             Ok(answer) => {
                 self.has_answered = true;
                 return Ok(answer);
             }
-            Err(status) => status,
+            Err(error) => error,
         };
         let endpoint = self.endpoint();
-        let error = match status {
-            Some(status) => EtcdError::answered(endpoint, &status),
+        let error = match error {
+            Some(error) => EtcdError::answered(endpoint, &error),
             None => EtcdError::Silent {
                 endpoint: endpoint.to_owned(),
                 within: CALL_TIMEOUT,
             },
         };
-        let error = self.with_way_out(error);
+        let error = self.with_way_out(error, true);
         if error.is_of_endpoint() {
             self.move_on();
             return Err(error);
         }
         self.has_answered = true;
         if matches!(error, EtcdError::Denied { .. }) {
-            // It may be too old.
-            self.token = None;
+            // Whoever is logged in may be allowed less than whoever logs in now.
+            self.client = None;
         }
         Err(error)
     }
 
-    /// A connection to the endpoint that is asked now, and what a login gave there.
-    async fn ready(&mut self) -> Result<(Channel, Option<MetadataValue<Ascii>>), EtcdError> {
-        let channel = match &self.channel {
-            Some(channel) => channel.clone(),
-            None => self.connect().await?,
-        };
-        self.channel = Some(channel.clone());
-        if let (Some(user), None) = (self.settings.user.clone(), &self.token) {
-            self.token = Some(self.log_in(channel.clone(), user).await?);
+    /// Connected to the endpoint that is asked now, and logged in there.
+    async fn ready(&mut self) -> Result<Client, EtcdError> {
+        if let Some(client) = &self.client {
+            return Ok(client.clone());
         }
-        Ok((channel, self.token.clone()))
+        let channel = self.connect().await?;
+        let mut options = ConnectOptions::new()
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
+        if let Some(user) = self.settings.user.clone() {
+            options = options.with_user(user, self.password().await?);
+        }
+        let logged_in = Client::from_channel(Channel::Tonic(channel), Some(options));
+        let logged_in = timeout(CALL_TIMEOUT, logged_in).await;
+        let client = self.judge(logged_in.map_err(|_| None).and_then(|it| it.map_err(Some)))?;
+        self.client = Some(client.clone());
+        Ok(client)
     }
 
-    async fn connect(&mut self) -> Result<Channel, EtcdError> {
+    async fn connect(&mut self) -> Result<tonic::transport::Channel, EtcdError> {
         let named = self.endpoint().to_owned();
         let address = self.settings.address(&named)?;
         let endpoint = Endpoint::from_shared(format!("http://{address}"));
@@ -315,20 +287,20 @@ impl Etcd {
         opened.map_err(|reason| {
             self.move_on();
             let endpoint = named;
-            self.with_way_out(EtcdError::Unreachable { endpoint, reason })
+            self.with_way_out(EtcdError::Unreachable { endpoint, reason }, false)
         })
     }
 
     /// What may be about certificates names the option that says of them. etcd refuses one only after the connection is open, and then
     /// the connection may break before its reason is heard.
-    fn with_way_out(&self, error: EtcdError) -> EtcdError {
+    fn with_way_out(&self, error: EtcdError, was_open: bool) -> EtcdError {
         let EtcdError::Unreachable { endpoint, reason } = error else {
             return error;
         };
         let is_closed_to_us = self.settings.ca.is_some() && !self.has_answered;
         let way_out = if reason.contains(WRONG_CERTIFICATE) {
             "; `etcd.ca` is to hold who vouches for it"
-        } else if !is_closed_to_us || self.channel.is_none() {
+        } else if !is_closed_to_us || !was_open {
             ""
         } else if self.settings.certificate.is_none() {
             "; it may ask for a certificate, and `etcd.certificate` is not set"
@@ -339,67 +311,28 @@ impl Etcd {
         EtcdError::Unreachable { endpoint, reason }
     }
 
-    async fn log_in(
-        &mut self,
-        channel: Channel,
-        name: String,
-    ) -> Result<MetadataValue<Ascii>, EtcdError> {
+    async fn password(&self) -> Result<String, EtcdError> {
         let path = self.settings.password_file.clone().unwrap_or_default();
         let password = tokio::fs::read_to_string(&path).await;
         let password = password.map_err(|source| EtcdError::Password {
             path: path.display().to_string(),
             source,
         })?;
-        let question = wire::AuthenticateRequest {
-            name,
-            password: password.trim_end_matches(['\r', '\n']).to_owned(),
-        };
-        let asked = unary(channel, wire::AUTHENTICATE, Request::new(question));
-        let answered = timeout(CALL_TIMEOUT, asked).await;
-        let answer: wire::AuthenticateResponse =
-            self.judge(answered.map_err(|_| None).and_then(|it| it.map_err(Some)))?;
-        answer.token.parse().map_err(|_| EtcdError::Failed {
-            endpoint: self.endpoint().to_owned(),
-            reason: "its token is no header".to_owned(),
-        })
+        Ok(password.trim_end_matches(['\r', '\n']).to_owned())
     }
 }
 
-async fn grpc(channel: Channel) -> Result<Grpc<Channel>, Status> {
-    let mut grpc = Grpc::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-    let ready = grpc.ready().await;
-    ready.map_err(|error| Status::unavailable(innermost(&error)))?;
-    Ok(grpc)
-}
-
-async fn unary<Question, Answer>(
-    channel: Channel,
-    path: &'static str,
-    request: Request<Question>,
-) -> Result<Answer, Status>
-where
-    Question: Message + Send + Sync + 'static,
-    Answer: Message + Default + Send + Sync + 'static,
-{
-    let mut grpc = grpc(channel).await?;
-    let codec: ProstCodec<Question, Answer> = ProstCodec::default();
-    let answer = grpc
-        .unary(request, PathAndQuery::from_static(path), codec)
-        .await?;
-    Ok(answer.into_inner())
-}
-
-fn with_headers<Question>(
-    question: Question,
-    token: Option<MetadataValue<Ascii>>,
-) -> Request<Question> {
-    let mut request = Request::new(question);
-    let headers = request.metadata_mut();
-    headers.insert(NEEDS_LEADER, MetadataValue::from_static("true"));
-    if let Some(token) = token {
-        headers.insert(TOKEN, token);
+/// The end of the range of all keys that begin with `prefix`: the prefix with its last byte raised. Our prefixes end in `/`.
+fn end_of(prefix: &str) -> Vec<u8> {
+    let mut end: Vec<u8> = prefix.into();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
     }
-    request
+    // All keys.
+    vec![0]
 }
 
 /// What lies below "transport error".
@@ -409,4 +342,15 @@ pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
         innermost = source;
     }
     innermost.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_has_an_end() {
+        assert_eq!(end_of("/muster/a/"), b"/muster/a0");
+        assert_eq!(end_of(""), [0]);
+    }
 }

@@ -62,9 +62,9 @@ pub async fn discover(etcd: &mut Etcd, keys: &Keys) -> Result<Discovered, EtcdEr
 async fn ask(etcd: &mut Etcd, keys: &Keys) -> Result<Discovered, EtcdError> {
     let listing = etcd.list(&keys.replicas()).await?;
     let leader = etcd.get(&keys.leader()).await?;
-    let leader: Option<Leader> = leader.and_then(|it| records::decode(&it.value));
+    let leader: Option<Leader> = leader.and_then(|it| records::decode(it.value()));
     let replicas = listing.kvs.iter().filter_map(|it| {
-        let replica: Replica = records::decode(&it.value)?;
+        let replica: Replica = records::decode(it.value())?;
         Some((replica.id, replica.address))
     });
     Ok(Discovered {
@@ -116,9 +116,9 @@ async fn changed(etcd: &mut Etcd, keys: &Keys, after: i64) -> Result<Duration, E
                 next = leader.next() => next,
             };
             match next {
-                Some(Ok(response)) if !response.events.is_empty() => return Some(SETTLE),
+                Some(Ok(response)) if !response.events().is_empty() => return Some(SETTLE),
                 // It was compacted, or is not allowed: what there is now is read anew.
-                Some(Ok(response)) if response.canceled => return Some(ENDED_PAUSE),
+                Some(Ok(response)) if response.canceled() => return Some(ENDED_PAUSE),
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => return None,
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use muster_settings::BrokenRule;
 use muster_tls::TlsError;
-use tonic::{Code, Status};
+use tonic::Code;
 
 use crate::connection::innermost;
 
@@ -91,9 +91,22 @@ impl EtcdError {
         }
     }
 
-    /// What a status says that `endpoint` answered.
-    pub(crate) fn answered(endpoint: &str, status: &Status) -> Self {
+    /// What it means that a call to `endpoint` failed so.
+    pub(crate) fn answered(endpoint: &str, error: &etcd_client::Error) -> Self {
         let endpoint = endpoint.to_owned();
+        let status = match error {
+            etcd_client::Error::GRpcStatus(status) => status,
+            // In words alone: the lease was not found.
+            etcd_client::Error::LeaseKeepAliveError(_) => return Self::LeaseOver,
+            etcd_client::Error::TransportError(error) => {
+                let reason = innermost(error);
+                return Self::Unreachable { endpoint, reason };
+            }
+            other => {
+                let reason = other.to_string();
+                return Self::Failed { endpoint, reason };
+            }
+        };
         // Of what did not come from etcd, the message says no more than that something failed.
         let source = std::error::Error::source(status);
         let reason = source.map_or_else(|| status.message().to_owned(), innermost);
@@ -129,6 +142,8 @@ fn is_about_users(reason: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Status;
+
     use super::*;
 
     /// In the words of etcd 3.4.
@@ -172,7 +187,7 @@ mod tests {
             ),
             (Code::Unavailable, "etcdserver: no leader", "unreachable"),
         ] {
-            let error = EtcdError::answered("a:2379", &Status::new(code, words));
+            let error = EtcdError::answered("a:2379", &Status::new(code, words).into());
             assert_eq!(error.kind(), kind, "{words}");
         }
     }

@@ -16,7 +16,7 @@ use crate::discovery::discover;
 use crate::error::EtcdError;
 use crate::keys::Keys;
 use crate::records::{self, Bootstrap, FORMAT};
-use crate::wire;
+use crate::txn;
 
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -158,7 +158,7 @@ async fn look(
 ) -> Result<Result<Look, FoundingError>, EtcdError> {
     let has_begun = etcd.get(&keys.epoch()).await?.is_some();
     if let Some(key) = etcd.get(&keys.bootstrap()).await? {
-        return Ok(decided(&key.value, plan, has_begun, keys).map(Look::Decided));
+        return Ok(decided(key.value(), plan, has_begun, keys).map(Look::Decided));
     }
     if has_begun {
         let prefix = keys.prefix().to_owned();
@@ -171,9 +171,9 @@ async fn look(
             members,
         });
         let (bootstrap, epoch) = (keys.bootstrap(), keys.epoch());
-        let none_was = vec![wire::is_absent(&bootstrap), wire::is_absent(&epoch)];
+        let none_was = vec![txn::is_absent(&bootstrap), txn::is_absent(&epoch)];
         // Whoever was first: the next look reads it.
-        etcd.txn(none_was, vec![wire::put(&bootstrap, &record, 0)])
+        etcd.txn(none_was, vec![txn::put(&bootstrap, &record)])
             .await?;
     }
     Ok(Ok(Look::Waits(found)))

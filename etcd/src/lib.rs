@@ -22,7 +22,7 @@ mod publisher;
 pub mod records;
 mod settings;
 mod telemetry;
-mod wire;
+mod txn;
 
 pub use connection::Etcd;
 pub use discovery::{Discovered, discover, follow};

@@ -15,6 +15,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use etcd_client::TxnOp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +29,7 @@ use crate::lease::Lease;
 use crate::mirror::{self, Change, Contents};
 use crate::records::{self, FORMAT, Leader, Replica, epoch_text};
 use crate::telemetry;
-use crate::wire;
+use crate::txn;
 
 /// Pause between two rounds: changes of that time are written together.
 const ROUND_EVERY: Duration = Duration::from_millis(200);
@@ -164,10 +165,10 @@ impl<P: Publication> Publisher<P> {
             self.leads = self.leads.map(|(epoch, _)| (epoch, 0));
         }
         if self.shown_under != Some(lease) {
-            let put = wire::put(
+            let put = txn::put_under(
+                lease,
                 &self.keys.replica(self.own.id),
                 &records::encode(&self.own),
-                lease,
             );
             self.etcd.txn(Vec::new(), vec![put]).await?;
             self.shown_under = Some(lease);
@@ -193,11 +194,11 @@ impl<P: Publication> Publisher<P> {
         }
         let (key, text) = (self.keys.epoch(), epoch_text(epoch));
         let condition = match self.etcd.get(&key).await? {
-            None => wire::is_absent(&key),
-            Some(stored) if *stored.value > *text.as_bytes() => {
+            None => txn::is_absent(&key),
+            Some(stored) if stored.value() > text.as_bytes() => {
                 return Err(EtcdError::Superseded { epoch });
             }
-            Some(stored) => wire::is_unchanged(&key, stored.mod_revision),
+            Some(stored) => txn::is_unchanged(&key, stored.mod_revision()),
         };
         let record = records::encode(&Leader {
             format: FORMAT,
@@ -206,8 +207,8 @@ impl<P: Publication> Publisher<P> {
             epoch,
         });
         let puts = vec![
-            wire::put(&key, &text, 0),
-            wire::put(&self.keys.leader(), &record, lease),
+            txn::put(&key, &text),
+            txn::put_under(lease, &self.keys.leader(), &record),
         ];
         if !self.etcd.txn(vec![condition], puts).await? {
             return Err(EtcdError::Superseded { epoch });
@@ -234,7 +235,7 @@ impl<P: Publication> Publisher<P> {
             if self.lease.hold(&mut self.etcd).await? != lease {
                 return Ok(false);
             }
-            let condition = wire::has_value(&self.keys.epoch(), &epoch_text(epoch));
+            let condition = txn::has_value(&self.keys.epoch(), &epoch_text(epoch));
             let operations = batch.iter().map(operation).collect();
             if !self.etcd.txn(vec![condition], operations).await? {
                 (self.leads, self.present) = (None, None);
@@ -254,8 +255,8 @@ impl<P: Publication> Publisher<P> {
         let Some((epoch, _)) = self.leads else {
             return Ok(());
         };
-        let condition = wire::has_value(&self.keys.epoch(), &epoch_text(epoch));
-        let delete = wire::delete(&self.keys.leader());
+        let condition = txn::has_value(&self.keys.epoch(), &epoch_text(epoch));
+        let delete = txn::delete(&self.keys.leader());
         self.etcd.txn(vec![condition], vec![delete]).await?;
         (self.leads, self.present) = (None, None);
         Ok(())
@@ -297,16 +298,16 @@ impl<P: Publication> Publisher<P> {
 async fn read_plan(etcd: &mut Etcd, keys: &Keys) -> Result<Contents, EtcdError> {
     let listing = etcd.list(&keys.plan()).await?;
     let pairs = listing.kvs.into_iter().map(|it| {
-        let key = String::from_utf8_lossy(&it.key).into_owned();
+        let key = String::from_utf8_lossy(it.key()).into_owned();
         // What is no text is none of ours, and is written over.
-        (key, Arc::from(String::from_utf8_lossy(&it.value)))
+        (key, Arc::from(String::from_utf8_lossy(it.value())))
     });
     Ok(pairs.collect())
 }
 
-fn operation(change: &Change) -> wire::RequestOp {
+fn operation(change: &Change) -> TxnOp {
     match change {
-        Change::Put(key, value) => wire::put(key, value, 0),
-        Change::Delete(key) => wire::delete(key),
+        Change::Put(key, value) => txn::put(key, value),
+        Change::Delete(key) => txn::delete(key),
     }
 }
