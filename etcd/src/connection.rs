@@ -208,41 +208,41 @@ impl Etcd {
         Asked: Future<Output = Result<Answer, etcd_client::Error>>,
     {
         let client = self.ready().await?;
-        let answered = timeout(CALL_TIMEOUT, question(client)).await;
-        self.judge(answered.map_err(|_| None).and_then(|it| it.map_err(Some)))
+        let answer = self.hear(question(client)).await?;
+        self.has_answered = true;
+        Ok(answer)
     }
 
-    /// What an answer means: none is silence. After a failure that is the endpoint's, the next one is asked.
-    fn judge<Answer>(
+    /// Waits for an answer, but not for too long.
+    async fn hear<Answer>(
         &mut self,
-        answer: Result<Answer, Option<etcd_client::Error>>,
+        asked: impl Future<Output = Result<Answer, etcd_client::Error>>,
     ) -> Result<Answer, EtcdError> {
-        let error = match answer {
-            Ok(answer) => {
-                self.has_answered = true;
-                return Ok(answer);
-            }
-            Err(error) => error,
-        };
-        let endpoint = self.endpoint();
-        let error = match error {
-            Some(error) => EtcdError::answered(endpoint, &error),
-            None => EtcdError::Silent {
-                endpoint: endpoint.to_owned(),
+        match timeout(CALL_TIMEOUT, asked).await {
+            Ok(answered) => answered.map_err(|error| {
+                let error = EtcdError::answered(self.endpoint(), &error);
+                self.judge(error)
+            }),
+            Err(_elapsed) => Err(self.judge(EtcdError::Silent {
+                endpoint: self.endpoint().to_owned(),
                 within: CALL_TIMEOUT,
-            },
-        };
+            })),
+        }
+    }
+
+    /// What a failure means: after one that is the endpoint's, the next one is asked.
+    fn judge(&mut self, error: EtcdError) -> EtcdError {
         let error = self.with_way_out(error, true);
         if error.is_of_endpoint() {
             self.move_on();
-            return Err(error);
+            return error;
         }
         self.has_answered = true;
         if matches!(error, EtcdError::Denied { .. }) {
             // Whoever is logged in may be allowed less than whoever logs in now.
             self.client = None;
         }
-        Err(error)
+        error
     }
 
     /// Connected to the endpoint that is asked now, and logged in there.
@@ -258,8 +258,8 @@ impl Etcd {
             options = options.with_user(user, self.password().await?);
         }
         let logged_in = Client::from_channel(Channel::Tonic(channel), Some(options));
-        let logged_in = timeout(CALL_TIMEOUT, logged_in).await;
-        let client = self.judge(logged_in.map_err(|_| None).and_then(|it| it.map_err(Some)))?;
+        // Without a user nothing is asked for it.
+        let client = self.hear(logged_in).await?;
         self.client = Some(client.clone());
         Ok(client)
     }

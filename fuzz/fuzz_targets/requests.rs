@@ -11,10 +11,11 @@ use muster_core::rejection::Rejection;
 use muster_core::testing::Cluster;
 use muster_fuzz::{assert_same, bounded, message, or_panic};
 use muster_proto::convert::{
-    add_user_command, block_command, cancel_command, configure_queues_command, remove_user_command,
-    reset_breaker_command, resume_command, rotate_token_command, set_health_rules_command,
-    set_queue_command, set_topology_command, submit_command, submit_pipeline_command,
-    suspend_command, unblock_command,
+    add_join_token_command, add_user_command, block_command, cancel_command,
+    configure_queues_command, remove_user_command, reset_breaker_command, resume_command,
+    revoke_join_token_command, rotate_token_command, set_health_rules_command, set_queue_command,
+    set_topology_command, submit_command, submit_pipeline_command, suspend_command,
+    unblock_command, use_join_token_command,
 };
 use muster_proto::log::{decode_command, encode_command};
 use muster_proto::status::{ErrorReport, status_of};
@@ -37,7 +38,7 @@ static FRESH: LazyLock<Cluster> = LazyLock::new(|| Cluster::with_hosts(2, 8));
 type Made = Option<Result<Command, Rejection>>;
 
 /// New ones go to the end: seeds name them by their number.
-const REQUESTS: [fn(&[u8]) -> Made; 15] = [
+const REQUESTS: [fn(&[u8]) -> Made; 18] = [
     |bytes| message(bytes).map(submit_command),
     |bytes| message(bytes).map(cancel_command),
     |bytes| message(bytes).map(suspend_command),
@@ -53,6 +54,9 @@ const REQUESTS: [fn(&[u8]) -> Made; 15] = [
     |bytes| message(bytes).map(remove_user_command),
     |bytes| message(bytes).map(rotate_token_command),
     |bytes| message(bytes).map(submit_pipeline_command),
+    |bytes| message(bytes).map(add_join_token_command),
+    |bytes| message(bytes).map(revoke_join_token_command),
+    |bytes| message(bytes).map(use_join_token_command),
 ];
 
 /// A refusal reaches its client.

@@ -1,4 +1,5 @@
-//! Tokens, names in certificates, and the files of a process: an authority, a certificate and a key, one of which is anything.
+//! What proves who somebody is: tokens, of users, of workers that join and of identity providers, with the providers' keys; names
+//! in certificates and requests for them; and the files of a process, an authority, a certificate and a key, one of which is anything.
 #![no_main]
 
 use std::fs;
@@ -9,9 +10,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use libfuzzer_sys::fuzz_target;
 use muster_fuzz::{SMALL, assert_same, bounded, choice, or_panic};
-use muster_tls::{PeerRole, Tls, TlsSettings, Token, issue, role_of};
+use muster_tls::jwt::{Expected, Jwks};
+use muster_tls::{JoinToken, PeerRole, SigningRequest, Tls, TlsSettings, Token, issue, role_of};
 use rustls_pki_types::CertificateDer;
 use tempfile::TempDir;
+
+/// An instant at which the token of the seeds counts, in milliseconds since the Unix epoch.
+const NOW_MS: u64 = 1_800_000_000_000;
 
 /// Good files, and one that is written anew for every input.
 struct Files {
@@ -43,6 +48,7 @@ fn check_file(position: usize, content: &[u8]) {
         ca,
         certificate,
         key,
+        ca_key: None,
     };
     let read = Tls::load_as(&settings, Some(PeerRole::Replica));
     drop(read.map_err(|error| error.to_string()));
@@ -65,6 +71,41 @@ fn check_token(text: &str) {
     }
 }
 
+fn check_join_token(text: &str) {
+    let token = JoinToken::new(text);
+    assert_eq!(token.hash(), JoinToken::new(token.text()).hash());
+    if token.authorities().is_some() {
+        assert!(token.id().is_some());
+    }
+}
+
+fn expected() -> Expected {
+    let [issuer, audience, user_claim, groups_claim] =
+        ["https://idp.example", "muster", "sub", "groups"].map(str::to_owned);
+    Expected {
+        issuer,
+        audience,
+        user_claim,
+        groups_claim,
+    }
+}
+
+/// Keys of a provider, and what a token says to them; behind a zero byte, if there is one.
+fn check_provider(content: &[u8]) {
+    let mut parts = content.splitn(2, |byte| *byte == 0);
+    let (keys, token) = (parts.next().unwrap_or_default(), parts.next());
+    let file = FILES.folder.path().join("keys.json");
+    or_panic(fs::write(&file, keys), "a folder of one's own");
+    let Ok(keys) = Jwks::open(&file) else {
+        return;
+    };
+    let text = String::from_utf8_lossy(token.unwrap_or_default());
+    drop(
+        keys.check(&text, &expected(), NOW_MS)
+            .map_err(|error| error.to_string()),
+    );
+}
+
 fn check_role(text: &str) {
     if let Some(role) = PeerRole::parse(text) {
         assert_eq!(role.uri(), text);
@@ -83,6 +124,11 @@ fuzz_target!(|data: &[u8]| {
         1 => check_role(&String::from_utf8_lossy(content)),
         2 => drop(role_of(&CertificateDer::from(content))),
         3..=5 => check_file(kind, content),
+        9 => check_join_token(&String::from_utf8_lossy(content)),
+        10 => drop(
+            SigningRequest::parse(&String::from_utf8_lossy(content)).map_err(|it| it.to_string()),
+        ),
+        11 => check_provider(content),
         _ => check_file(kind, &pem(kind, content)),
     });
 });
