@@ -1,5 +1,5 @@
-//! What Raft promises, by what replicas show: one leader in a term, terms that never go back, entries that never change and are
-//! applied in order, and a log that is cut only behind a snapshot.
+//! What Raft promises, by what replicas show: one leader in a term, who has all that was committed before; terms that never go
+//! back, entries that never change and are applied in order, and a log that is cut only behind a snapshot.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,8 @@ pub struct RaftRules {
     /// How far each replica has applied, in its present life.
     applied: BTreeMap<u32, u64>,
     entries: BTreeMap<u64, Shown>,
+    /// The last entry of each term that anybody has applied: it is committed.
+    committed: BTreeMap<u64, u64>,
     found: Vec<RaftBreach>,
 }
 
@@ -48,6 +50,20 @@ pub enum RaftBreach {
         first: u64,
         /// The other one.
         second: u64,
+    },
+    /// A leader lacks what was committed before its term.
+    #[error(
+        "replica {leader} leads in term {term} with entries up to {last:?}, and entry {committed} is committed"
+    )]
+    Incomplete {
+        /// Who leads.
+        leader: u64,
+        /// In which term.
+        term: u64,
+        /// Its last entry.
+        last: Option<u64>,
+        /// The last entry of an earlier term that anybody has applied.
+        committed: u64,
     },
     /// A replica went back to an older term.
     #[error("replica {replica} is in term {to} after term {from}")]
@@ -112,6 +128,20 @@ impl RaftRules {
         }
     }
 
+    /// The last entry in the log of a replica that leads in a term.
+    pub fn leader_has(&mut self, leader: u64, term: u64, last: Option<u64>) {
+        let before = self.committed.range(..term).next_back();
+        let committed = before.map_or(0, |(_, index)| *index);
+        if last.unwrap_or_default() < committed {
+            self.found.push(RaftBreach::Incomplete {
+                leader,
+                term,
+                last,
+                committed,
+            });
+        }
+    }
+
     /// A replica is in a term.
     pub fn in_term(&mut self, replica: u32, term: u64) {
         let known = self.terms.entry(replica).or_default();
@@ -150,6 +180,7 @@ impl RaftRules {
         };
         let Some(first) = self.entries.get(&index).copied() else {
             self.entries.insert(index, shown);
+            self.committed.insert(term, index);
             return true;
         };
         if (first.term, first.digest) != (term, digest) {
@@ -227,6 +258,9 @@ mod tests {
         rules.in_term(1, 3);
         rules.in_term(1, 3);
         rules.leads(1, 3);
+        rules.leader_has(1, 3, Some(2));
+        // What is committed in its own term it may still have to write.
+        rules.leader_has(1, 1, None);
         rules.keeps(1, None, None);
         rules.keeps(1, Some(5), Some(5));
         assert_eq!((rules.found(), rules.entries()), (&[][..], 2));
@@ -243,6 +277,7 @@ mod tests {
         rules.applied(1, entry(3, 30));
         rules.applied(2, entry(3, 31));
         rules.installed(2, 1);
+        rules.leader_has(2, 2, Some(2));
         rules.keeps(1, Some(6), Some(5));
         rules.keeps(1, Some(6), None);
         assert!(matches!(
@@ -253,6 +288,7 @@ mod tests {
                 RaftBreach::OutOfOrder { .. },
                 RaftBreach::Changed { .. },
                 RaftBreach::OutOfOrder { .. },
+                RaftBreach::Incomplete { committed: 3, .. },
                 RaftBreach::Purged { .. },
                 RaftBreach::Purged { .. },
             ]

@@ -38,6 +38,8 @@ use crate::workload::PhillyGenerator;
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
 /// About one job in so many is submitted as a part of a pipeline.
 const PIPELINE_EVERY: u64 = 11;
+/// One job of several tasks in so many is an array, where sizes are as on Philly.
+const ARRAY_EVERY: u64 = 3;
 /// How often a pipeline is submitted.
 const PIPELINE_SUBMITS: usize = 2;
 /// Pause before a repetition.
@@ -298,8 +300,8 @@ impl SimClient {
         let first = self.random.random_range(0..count.max(1));
         replicas.rotate_left(first.min(count));
         for (node, handle) in replicas {
-            let served = propose(handle, command.clone());
-            match self.network.exchange(self.node, node, served).await? {
+            let serve = || propose(handle.clone(), command.clone());
+            match self.network.request(self.node, node, serve).await? {
                 Ok(answer) => return Some(answer),
                 Err(ProposeError::NotLeader { .. }) => {}
                 Err(_unknown) => return None,
@@ -327,10 +329,12 @@ impl SimClient {
                 }
             }
             Tempo::Production => {
-                let job = PhillyGenerator::new(random.random()).next();
+                let seed: u64 = random.random();
+                let job = PhillyGenerator::new(seed).next();
                 let job = job.unwrap_or_default();
                 JobSize {
-                    gang: job.tasks > 1,
+                    // Philly tells nothing of arrays: some are as large as its gangs.
+                    gang: job.tasks > 1 && !seed.is_multiple_of(ARRAY_EVERY),
                     tasks: job.tasks,
                     run_ms: job.duration_ms.unwrap_or(0).min(self.tempo.run_ms_max()),
                     gpus: job.gpus_per_task,

@@ -11,7 +11,8 @@ use muster_core::quota::{
     Amounts, Defragment, Guarantee, Limits, QueueConfig, QueueOrder, QueueTree,
 };
 use muster_core::spec::{DEFAULT_QUEUE, Layout, Packing, Scheduling, Within};
-use muster_core::state::State;
+use muster_core::state::{Host, State};
+use muster_core::time::TimeMs;
 use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -32,6 +33,8 @@ const EAGER_MOVES: Defragment = Defragment {
 };
 /// Span until a host's maintenance begins, and for which it lasts, in milliseconds: both are over long before a world is.
 const MAINTENANCE_MS: std::ops::Range<u64> = 2_000..20_000;
+/// Who configures clusters.
+pub(super) const ADMIN: &str = "admin";
 /// Those who have roles, with different first letters.
 const USERS: [&str; 3] = ["ada", "bob", "eve"];
 /// Join tokens, and the hosts that show them beside the world's own.
@@ -53,7 +56,7 @@ const ASSEMBLY_MS_MAX: u64 = 20_000;
 
 /// A new tree of queues, or a new topology.
 pub(super) fn draw_configuration(random: &mut ChaCha8Rng, request: RequestId) -> Command {
-    let author = "admin".to_owned();
+    let author = ADMIN.to_owned();
     if random.random_range(0..4) == 0 {
         let topology = Arc::new(draw_topology(random));
         return Command::SetTopology {
@@ -76,7 +79,7 @@ pub(super) fn draw_health_rules(random: &mut ChaCha8Rng, request: RequestId) -> 
     let rules = RuleSet::shipped_text_with(wait_s, random.random_range(1..WAIT_S_MAX));
     Command::Health(HealthCommand::SetRules {
         request,
-        author: "admin".to_owned(),
+        author: ADMIN.to_owned(),
         text: rules.into(),
         shipped: None,
     })
@@ -87,7 +90,7 @@ pub(super) fn draw_access(random: &mut ChaCha8Rng, request: RequestId) -> Comman
     if random.random_range(0..3) == 0 {
         return draw_joining(random, request);
     }
-    let author = "admin".to_owned();
+    let author = ADMIN.to_owned();
     let name = USERS[random.random_range(0..USERS.len())].to_owned();
     let mut hash: [u8; 32] = random.random();
     // Tokens name their users: no two of these have the same.
@@ -116,7 +119,7 @@ pub(super) fn draw_access(random: &mut ChaCha8Rng, request: RequestId) -> Comman
 
 /// A join token that is made or revoked, or shown by a newcomer: often a wrong one, or too late.
 fn draw_joining(random: &mut ChaCha8Rng, request: RequestId) -> Command {
-    let author = "admin".to_owned();
+    let author = ADMIN.to_owned();
     let id = JOIN_TOKENS[random.random_range(0..JOIN_TOKENS.len())].to_owned();
     let hash = TokenHash([random.random_range(0..2); 32]);
     Command::Access(match random.random_range(0..5) {
@@ -274,7 +277,8 @@ fn preferred(level: &str) -> Within {
     }
 }
 
-/// A host's maintenance that begins soon, with a drain; or, where one is planned, its cancellation.
+/// A host's maintenance that begins soon, with a drain, or where one is planned its cancellation; or a host or a GPU that is taken
+/// out of use at once, for a while or until an operator gives it back.
 pub(super) fn draw_maintenance(
     random: &mut ChaCha8Rng,
     state: &State,
@@ -284,7 +288,7 @@ pub(super) fn draw_maintenance(
     let nth = random.random_range(0..count.max(1));
     let host = state.hosts.values().nth(nth)?;
     let target = BlockTarget::Host(host.name.to_string());
-    let author = "admin".to_owned();
+    let author = ADMIN.to_owned();
     if host.planned.is_some() {
         return Some(Command::Unblock {
             request,
@@ -292,6 +296,9 @@ pub(super) fn draw_maintenance(
             author,
             planned: true,
         });
+    }
+    if random.random_bool(0.5) {
+        return Some(draw_block(random, host, state.time, request));
     }
     let mut span_ms = || random.random_range(MAINTENANCE_MS);
     let at = state.time.after(span_ms());
@@ -313,4 +320,32 @@ pub(super) fn draw_maintenance(
         block,
         spares_last: false,
     })
+}
+
+/// A host, or a GPU of it, that an admin takes out of use; what runs there may stay, or has to leave.
+fn draw_block(random: &mut ChaCha8Rng, host: &Host, now: TimeMs, request: RequestId) -> Command {
+    let nth = random.random_range(0..2 * host.gpus.len().max(1));
+    let target = match host.gpus.get(nth) {
+        Some(gpu) => BlockTarget::Gpu(gpu.uuid),
+        None => BlockTarget::Host(host.name.to_string()),
+    };
+    let mut draw_at = || {
+        let span_ms = random.random_range(MAINTENANCE_MS);
+        random.random_bool(0.5).then_some(now.after(span_ms))
+    };
+    let block = Block {
+        reason: "looks odd".to_owned(),
+        author: ADMIN.to_owned(),
+        evidence: String::new(),
+        since: now,
+        expires_at: draw_at(),
+        drain_deadline: draw_at(),
+        planned: None,
+    };
+    Command::Block {
+        request,
+        target,
+        block,
+        spares_last: false,
+    }
 }

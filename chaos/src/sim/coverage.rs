@@ -10,6 +10,8 @@ use muster_core::health::{Component, ComponentKind};
 use muster_core::ids::AttemptEpoch;
 use muster_core::state::{RestartReason, State};
 
+use super::configuration::ADMIN;
+
 /// A situation that the checks are there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Situation {
@@ -27,11 +29,15 @@ pub enum Situation {
     DamageFound,
     /// A watcher went on where it had been cut off.
     WatchResumed,
+    /// A watcher was told that events which it had not heard are kept no more.
+    EventsGone,
     /// A replica lagged so far that it installed a snapshot.
     SnapshotInstalled,
     /// A bad link lost a message.
     MessageLost,
-    /// A request between replicas arrived twice.
+    /// A bad link held a message up.
+    MessageHeldUp,
+    /// A request arrived twice.
     ArrivedTwice,
     /// What a hostile user asked for was refused.
     HostileRefused,
@@ -97,6 +103,8 @@ pub enum Situation {
     Railed,
     /// A host's maintenance began, as it was planned.
     Maintained,
+    /// An admin took a host or a GPU out of use at once.
+    BlockedByHand,
     /// A repair was carried out.
     Repaired,
     /// An active check was passed.
@@ -129,7 +137,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 59] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -137,8 +145,10 @@ impl Situation {
         Self::DiskStalled,
         Self::DamageFound,
         Self::WatchResumed,
+        Self::EventsGone,
         Self::SnapshotInstalled,
         Self::MessageLost,
+        Self::MessageHeldUp,
         Self::ArrivedTwice,
         Self::HostileRefused,
         Self::PastTold,
@@ -172,6 +182,7 @@ impl Situation {
         Self::FindingRetold,
         Self::Railed,
         Self::Maintained,
+        Self::BlockedByHand,
         Self::Repaired,
         Self::CheckPassed,
         Self::CheckFailed,
@@ -197,9 +208,11 @@ impl Situation {
             Self::DiskStalled => "disks that stood still",
             Self::DamageFound => "damaged disks refused",
             Self::WatchResumed => "watches that went on",
+            Self::EventsGone => "watchers told that events are gone",
             Self::SnapshotInstalled => "snapshots installed",
             Self::MessageLost => "messages lost by bad links",
-            Self::ArrivedTwice => "requests between replicas that arrived twice",
+            Self::MessageHeldUp => "messages held up by bad links",
+            Self::ArrivedTwice => "requests that arrived twice",
             Self::HostileRefused => "requests of hostile users refused",
             Self::PastTold => "states of the past told by a replica",
             Self::RequestRepeated => "answered requests repeated",
@@ -232,6 +245,7 @@ impl Situation {
             Self::FindingRetold => "findings told again by a new agent",
             Self::Railed => "rules that a rail or an admin's word stopped",
             Self::Maintained => "planned blocks begun",
+            Self::BlockedByHand => "blocks by an admin, at once",
             Self::Repaired => "repairs carried out",
             Self::CheckPassed => "active checks passed",
             Self::CheckFailed => "active checks not passed",
@@ -393,6 +407,7 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
         EventKind::UnitRetried { .. } => Some(Situation::RetriedInPlace),
         EventKind::MemberSwapped { .. } => Some(Situation::MemberSwapped),
         EventKind::Blocked { block, .. } if block.planned.is_some() => Some(Situation::Maintained),
+        EventKind::Blocked { block, .. } if block.author == ADMIN => Some(Situation::BlockedByHand),
         EventKind::HealthChanged {
             to: Phase::Blocked, ..
         } => Some(Situation::BlockedByRule),

@@ -20,9 +20,12 @@ const NODE_BITS: u32 = 16;
 /// FNV-1a's offset and prime, for 64 bits.
 const TRACE_SEED: u64 = 0xcbf2_9ce4_8422_2325;
 const TRACE_FACTOR: u64 = 0x0000_0100_0000_01b3;
-/// Of what is sent along a bad link, so much is lost, and of requests so many arrive twice.
+/// Of what is sent along a bad link, so much is lost, and so much held up; of requests so many arrive twice.
 const LOST_ON_BAD_LINKS: f64 = 0.25;
+const HELD_UP_ON_BAD_LINKS: f64 = 0.25;
 const REPEATED_ON_BAD_LINKS: f64 = 0.25;
+/// How long something is held up, in microseconds: others overtake it, and some is late for whoever waits.
+const HELD_UP_US: std::ops::Range<u64> = 200_000..2_000_000;
 /// Latency of the one message in a hundred that is slow, in microseconds.
 const SLOW_LATENCY_US: std::ops::Range<u64> = 2_000..60_000;
 
@@ -30,6 +33,17 @@ const SLOW_LATENCY_US: std::ops::Range<u64> = 2_000..60_000;
 #[derive(Clone, Debug)]
 pub struct SimNetwork {
     links: Arc<Mutex<Links>>,
+}
+
+/// What befell messages along bad links.
+#[derive(Clone, Copy, Debug)]
+pub struct Mishaps {
+    /// Messages that were lost.
+    pub lost: u64,
+    /// Messages that were held up.
+    pub held_up: u64,
+    /// Requests that arrived twice.
+    pub repeated: u64,
 }
 
 #[derive(Debug)]
@@ -41,8 +55,9 @@ struct Links {
     cut: BTreeSet<(NodeId, NodeId)>,
     /// Directed pairs that lose some of what they carry.
     bad: BTreeSet<(NodeId, NodeId)>,
-    /// Messages that such links lost, and requests that arrived twice.
+    /// What befell messages along such links.
     lost: u64,
+    held_up: u64,
     repeated: u64,
     /// How often each node was killed: a message to or from an earlier life is lost.
     lives: BTreeMap<NodeId, u64>,
@@ -63,6 +78,7 @@ impl SimNetwork {
             cut: BTreeSet::new(),
             bad: BTreeSet::new(),
             lost: 0,
+            held_up: 0,
             repeated: 0,
             lives: BTreeMap::new(),
             down: BTreeSet::new(),
@@ -89,7 +105,7 @@ impl SimNetwork {
         }
     }
 
-    /// Lets the link from `from` to `to` lose some of what it carries, and deliver some requests twice.
+    /// Lets the link from `from` to `to` lose some of what it carries, hold some of it up, and deliver some requests twice.
     pub fn spoil(&self, from: NodeId, to: NodeId) {
         self.lock().bad.insert((from, to));
     }
@@ -102,18 +118,22 @@ impl SimNetwork {
     }
 
     /// Whether the link from `from` to `to` is about to deliver a request twice: a seed for its second arrival.
-    pub fn repeats(&self, from: NodeId, to: NodeId) -> Option<u64> {
+    fn repeats(&self, from: NodeId, to: NodeId) -> Option<u64> {
         let mut links = self.lock();
         let repeats = links.draw_mishap(from, to, REPEATED_ON_BAD_LINKS);
         links.repeated += u64::from(repeats);
         repeats.then(|| links.draws(from, to).random())
     }
 
-    /// Messages that bad links lost so far, and requests that they delivered twice.
+    /// What befell messages along bad links so far.
     #[must_use]
-    pub fn mishaps(&self) -> (u64, u64) {
+    pub fn mishaps(&self) -> Mishaps {
         let links = self.lock();
-        (links.lost, links.repeated)
+        Mishaps {
+            lost: links.lost,
+            held_up: links.held_up,
+            repeated: links.repeated,
+        }
     }
 
     /// A node died: messages under way to and from it are lost.
@@ -145,7 +165,7 @@ impl SimNetwork {
         let (latency, lives, is_lost) = {
             let mut links = self.lock();
             links.messages += 1;
-            let latency = links.draw_latency(from, to);
+            let latency = links.draw_latency(from, to) + links.draw_delay(from, to);
             let is_lost = links.draw_mishap(from, to, LOST_ON_BAD_LINKS);
             links.lost += u64::from(is_lost);
             (latency, links.lives_of(from, to), is_lost)
@@ -178,6 +198,22 @@ impl SimNetwork {
         });
         let answer = answered.await.ok()?;
         self.travel(to, from).await.then_some(answer)
+    }
+
+    /// The same for a request that a bad link may deliver twice: `serve` makes what is run for each arrival. Whoever sent it
+    /// hears the answer to one of them.
+    pub async fn request<T, F>(&self, from: NodeId, to: NodeId, serve: impl Fn() -> F) -> Option<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        if let Some(seed) = self.repeats(from, to) {
+            let (network, served) = (self.clone(), serve());
+            spawn_on(from, seed, async move {
+                let _unheard = network.exchange(from, to, served).await;
+            });
+        }
+        self.exchange(from, to, serve()).await
     }
 
     // A panic while the lock is held ends the world anyway; what is behind it is plain data.
@@ -215,6 +251,15 @@ impl Links {
             LATENCY_US
         };
         Duration::from_micros(random.random_range(range))
+    }
+
+    /// How much longer something takes along a bad link.
+    fn draw_delay(&mut self, from: NodeId, to: NodeId) -> Duration {
+        if !self.draw_mishap(from, to, HELD_UP_ON_BAD_LINKS) {
+            return Duration::ZERO;
+        }
+        self.held_up += 1;
+        Duration::from_micros(self.draws(from, to).random_range(HELD_UP_US))
     }
 
     /// Whether something befalls a message; on good links nothing does, and nothing is drawn.

@@ -4,6 +4,7 @@
 mod accounts;
 mod links;
 mod loss;
+mod rare;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -67,7 +68,7 @@ impl Shape {
         let hosts = random.random_range(2..8);
         Self {
             replicas,
-            spares: draw_spares(seed, replicas),
+            spares: draw_spares(seed, replicas, scale.tempo),
             heirs: if is_lost(seed) { replicas } else { 0 },
             hosts: (0..hosts).map(|_| random.random_range(2..9)).collect(),
             users: random.random_range(1..4) + if is_lost(seed) { USERS_MORE } else { 0 },
@@ -113,10 +114,10 @@ fn draw_many(seed: u64) -> Option<u32> {
     is_large.then(|| draws(seed, Domain::Large, 0, 0).random_range(LARGE_HOSTS))
 }
 
-/// One world in four has machines for new replicas, if it has several to begin with.
-fn draw_spares(seed: u64, replicas: u32) -> u32 {
+/// Some worlds have machines for new replicas, if they have several to begin with.
+fn draw_spares(seed: u64, replicas: u32, tempo: Tempo) -> u32 {
     let mut random = draws(seed, Domain::Spares, 0, 0);
-    if replicas < 3 || !random.random_bool(0.25) {
+    if replicas < 3 || !random.random_bool(tempo.rare_share()) {
         return 0;
     }
     random.random_range(1..4)
@@ -345,8 +346,8 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
         });
     }
     acts.extend(draw_loss(seed, shape, faults_s));
-    acts.extend(draw_forgotten_accounts(seed, shape, faults_s));
-    acts.extend(draw_bad_links(seed, shape, faults_s));
+    acts.extend(draw_forgotten_accounts(seed, shape, faults_s, tempo));
+    acts.extend(draw_bad_links(seed, shape, faults_s, tempo));
     acts.sort_by_key(|act| act.at_ms);
     acts
 }
@@ -499,8 +500,11 @@ mod tests {
     fn plain_seed() -> u64 {
         let is_plain = |seed: &u64| {
             let shape = Shape::draw(*seed, Scale::default());
-            let others = [draw_loss, draw_forgotten_accounts, draw_bad_links];
-            others.iter().all(|of| of(*seed, &shape, 60).is_empty())
+            let others = [draw_forgotten_accounts, draw_bad_links];
+            draw_loss(*seed, &shape, 60).is_empty()
+                && others
+                    .iter()
+                    .all(|of| of(*seed, &shape, 60, Tempo::Hurried).is_empty())
         };
         (0..).find(is_plain).unwrap()
     }

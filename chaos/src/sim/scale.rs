@@ -125,6 +125,16 @@ impl Tempo {
         }
     }
 
+    /// Share of the worlds that have machines for more replicas; as many have bad links, hosts that lose their accounts, and a
+    /// hostile user. A world as in production is one of few, and has all of them.
+    #[must_use]
+    pub const fn rare_share(self) -> f64 {
+        match self {
+            Self::Hurried => 0.25,
+            Self::Production => 1.0,
+        }
+    }
+
     /// How often it is asked in the quiet phase whether all has ended.
     #[must_use]
     pub const fn quiet_look(self) -> Duration {

@@ -210,6 +210,14 @@ impl SweepReport {
         for situation in self.unreached() {
             writeln!(formatter, "  NO WORLD came to: {situation}")?;
         }
+        let missing = self.sums.coverage.missing().count();
+        if self.sums.worlds < COVERAGE_WORLDS_MIN && missing > 0 {
+            writeln!(
+                formatter,
+                "  no evidence: {} worlds are fewer than {COVERAGE_WORLDS_MIN}, and {missing} situations never came",
+                self.sums.worlds
+            )?;
+        }
         Ok(())
     }
 

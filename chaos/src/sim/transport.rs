@@ -15,7 +15,7 @@ use muster_raft_store::sim::{Transport, TransportError};
 use muster_raft_store::{Handle, Peer, StateMachine};
 
 use super::network::SimNetwork;
-use super::runtime::{NodeId, spawn_on};
+use super::runtime::NodeId;
 
 /// Where each replica's address leads, while it is up.
 pub struct Registry<M: StateMachine> {
@@ -142,17 +142,11 @@ impl<M: StateMachine> SimTransport<M> {
             )));
         };
         let installs = matches!(&request.body, Some(Body::SnapshotChunk(chunk)) if chunk.done);
-        if let Some(seed) = self.network.repeats(self.from, node) {
-            let (network, from) = (self.network.clone(), self.from);
+        let serve = || {
             let (handle, request) = (handle.clone(), request.clone());
-            spawn_on(from, seed, async move {
-                let served = async move { handle.serve(request).await };
-                // Whoever sent it waits for the answer to the other one.
-                let _unheard = network.exchange(from, node, served).await;
-            });
-        }
-        let served = async move { handle.serve(request).await };
-        match self.network.exchange(self.from, node, served).await {
+            async move { handle.serve(request).await }
+        };
+        match self.network.request(self.from, node, serve).await {
             Some(answer) => {
                 self.snapshots
                     .fetch_add(u64::from(installs), Ordering::Relaxed);

@@ -140,8 +140,10 @@ impl SimWatcher {
             Err(SubscribeError::Compacted(gone)) => {
                 position.bookmark(gone.compacted);
                 let number = self.number;
-                self.judges
-                    .with(|seen| seen.watching.gone(number, gone.compacted));
+                self.judges.with(|seen| {
+                    seen.coverage.reached(Situation::EventsGone);
+                    seen.watching.gone(number, gone.compacted);
+                });
                 return None;
             }
             Err(SubscribeError::Full { .. }) => return None,

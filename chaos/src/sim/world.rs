@@ -5,6 +5,7 @@ mod last_states;
 mod members;
 mod options;
 mod quiet;
+mod raft;
 mod watchers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +18,8 @@ use muster_core::lifecycle::JobPhase;
 use muster_core::plan::Budget;
 use muster_core::state::State;
 use muster_core::timings::BEATS_PER_SECOND_MAX;
-use muster_raft_store::{Handle, Leadership};
+use muster_raft_store::Handle;
+
 use muster_scheduler::leader::{
     LEADER_INPUTS_MAX, LeaderLoop, LeaderSettings, ShadowStore, SharedShadows, WorkerDirectory,
 };
@@ -39,7 +41,7 @@ use super::nemesis::Nemesis;
 use super::network::SimNetwork;
 use super::peers::{ShadowService, ShadowServices, SimPeers};
 use super::plan::Plan;
-use super::record::{Record, Scene, SceneKind};
+use super::record::Record;
 use super::replicas::{DRIFT_PERMILLE_MAX, Replicas, StartError};
 use super::report::{Report, Violation};
 use super::runtime::{NodeId, panic_message, run_world, spawn_on, take_panics};
@@ -341,7 +343,8 @@ impl World {
             self.start_user(number, client.run(jobs))
         });
         // What a lost group answered is no word of the next one's.
-        let is_beset = is_beset(self.options.seed) && self.plan.shape.heirs == 0;
+        let tempo = self.options.scale.tempo;
+        let is_beset = is_beset(self.options.seed, tempo) && self.plan.shape.heirs == 0;
         let hostile = is_beset.then(|| {
             let number = self.users();
             let client = self.client(number);
@@ -403,40 +406,11 @@ impl World {
         });
     }
 
-    /// Looks at what a replica says of its term, its leadership and its log: whenever that changes, and each second.
-    fn start_raft_watch(&self, id: u32, handle: Handle<State>) {
-        let judges = self.judges.clone();
-        let node = NodeId(id);
-        spawn_on(node, u64::from(id), async move {
-            let mut leadership = handle.leadership();
-            loop {
-                let now = leadership.borrow_and_update().clone();
-                judges.with(|seen| {
-                    // Before it knows anything, it says 0.
-                    if now.term > 0 {
-                        seen.raft.in_term(id, now.term);
-                    }
-                    if now.is_self {
-                        seen.raft.leads(u64::from(id), now.term);
-                    }
-                    let status = handle.status();
-                    seen.raft
-                        .keeps(id, status.purged_index, status.snapshot_index);
-                    seen.scene(|| scene_of(node, &now));
-                });
-                let changed = tokio::time::timeout(LOOK, leadership.changed()).await;
-                if now.stopped || matches!(changed, Ok(Err(_))) {
-                    return;
-                }
-            }
-        });
-    }
-
     fn report(self) -> Report {
         let last = self.members_up().into_iter().next();
         let state = last.map(|(_, handle)| handle.fork()).unwrap_or_default();
         let snapshots = self.replicas.snapshots_installed();
-        let (lost, twice) = self.network.mishaps();
+        let mishaps = self.network.mishaps();
         let in_phase = |phase| state.jobs.values().filter(|job| job.phase == phase).count() as u64;
         self.judges.with(|seen| {
             let panics = take_panics().into_iter().map(Violation::Panic);
@@ -444,8 +418,13 @@ impl World {
             seen.coverage.read_events(&state);
             seen.coverage
                 .reached_times(Situation::SnapshotInstalled, snapshots);
-            seen.coverage.reached_times(Situation::MessageLost, lost);
-            seen.coverage.reached_times(Situation::ArrivedTwice, twice);
+            for (situation, times) in [
+                (Situation::MessageLost, mishaps.lost),
+                (Situation::MessageHeldUp, mishaps.held_up),
+                (Situation::ArrivedTwice, mishaps.repeated),
+            ] {
+                seen.coverage.reached_times(situation, times);
+            }
             let beside = seen.closed.avoided();
             seen.coverage.reached_times(Situation::PlacedBeside, beside);
             Report {
@@ -479,17 +458,6 @@ fn draw_place(random: &mut ChaCha8Rng, number: u32) -> Option<SimPlace> {
         rack: number / 3,
         socket_gpus: random.random_range(1..5),
     })
-}
-
-fn scene_of(node: NodeId, now: &Leadership) -> Scene {
-    let leader = now.leader.as_ref().map_or(0, |leader| leader.id);
-    let role = match (now.stopped, now.is_self) {
-        (true, _) => "has stopped".to_owned(),
-        (false, true) => "leads".to_owned(),
-        (false, false) if leader > 0 => format!("follows replica {leader}"),
-        (false, false) => "knows no leader".to_owned(),
-    };
-    Scene::new(SceneKind::Leader, format_args!("term {}: {role}", now.term)).on(node)
 }
 
 #[cfg(test)]

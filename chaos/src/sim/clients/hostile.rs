@@ -13,6 +13,7 @@ use super::SimClient;
 use crate::sim::coverage::Situation;
 use crate::sim::draws::{Domain, draws};
 use crate::sim::report::Violation;
+use crate::sim::scale::Tempo;
 
 /// A job that is not there.
 const NOBODYS: JobId = JobId(u64::MAX);
@@ -21,10 +22,10 @@ const NAME_BYTES: usize = 10_000;
 /// Ways to break a specification.
 const BREAKS: u32 = 8;
 
-/// Whether one of a world's users is hostile: in one world in four.
+/// Whether one of a world's users is hostile: in some worlds.
 #[must_use]
-pub fn is_beset(seed: u64) -> bool {
-    draws(seed, Domain::Hostile, 0, 0).random_bool(0.25)
+pub fn is_beset(seed: u64, tempo: Tempo) -> bool {
+    draws(seed, Domain::Hostile, 0, 0).random_bool(tempo.rare_share())
 }
 
 impl SimClient {

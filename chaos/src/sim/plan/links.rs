@@ -1,32 +1,27 @@
-//! Links that are bad: they lose some of what is sent, and deliver some requests twice.
+//! Links that are bad: they lose some of what is sent, hold some of it up, and deliver some requests twice.
 
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 
+use super::rare::{Rare, draw_rare};
 use super::{Act, Deed, Place, Shape};
-use crate::sim::draws::{Domain, draws};
+use crate::sim::draws::Domain;
+use crate::sim::scale::Tempo;
 
-/// Numbers of the acts that spoil links begin here: a world has fewer others.
-const LINK_ACTS: u32 = 920_000;
-/// Links of one world that go bad, at most.
-const BAD_LINKS_MAX: u32 = 6;
+/// Links that go bad: a few of a world, and in long ones one in half an hour.
+const BAD_LINKS: Rare = Rare {
+    domain: Domain::BadLinks,
+    first_act: 920_000,
+    count_max: 6,
+    every_s: 1_800,
+};
 
-/// In one world in four some links go bad until links are healed.
-pub(super) fn draw_bad_links(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
-    let mut random = draws(seed, Domain::BadLinks, 0, 0);
-    if !random.random_bool(0.25) {
-        return Vec::new();
-    }
-    let count = random.random_range(1..=BAD_LINKS_MAX);
-    let act = |number| {
-        let (from, to) = draw_link(&mut random, shape);
-        Act {
-            number,
-            at_ms: random.random_range(0..faults_s.max(1) * 1_000),
-            deed: Deed::Spoil { from, to },
-        }
-    };
-    (LINK_ACTS..LINK_ACTS + count).map(act).collect()
+/// In some worlds links go bad until links are healed.
+pub(super) fn draw_bad_links(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
+    draw_rare(&BAD_LINKS, (seed, tempo), faults_s, |random| {
+        let (from, to) = draw_link(random, shape);
+        Deed::Spoil { from, to }
+    })
 }
 
 /// A link between a replica and somebody else, in either direction.
