@@ -20,6 +20,8 @@ const REPLICA_COLUMNS: &[Column] = &[
 pub(crate) struct StatusView {
     cluster_id: String,
     version: String,
+    command_level: u32,
+    command_format: u32,
     revision: u64,
     time: String,
     answered_by: u64,
@@ -83,6 +85,8 @@ impl From<v1::GetStatusResponse> for StatusView {
         Self {
             cluster_id: status.cluster_id,
             version: status.version,
+            command_level: status.command_level,
+            command_format: status.command_format,
             revision: status.revision,
             time: instant(status.time_ms),
             answered_by: status.replica_id,
@@ -152,6 +156,21 @@ impl StatusView {
         format!("{}\n{}", facts.render(false), replicas.render(true))
     }
 
+    /// Which builds can follow: what may be in the log, and what this build could write.
+    fn log_formats(&self) -> String {
+        let Self {
+            command_level: level,
+            command_format: own,
+            ..
+        } = self;
+        if level < own {
+            return format!(
+                "format {level}; {own} once all replicas are known to read it, and then no older build can follow"
+            );
+        }
+        format!("format {level}: builds that read less cannot follow")
+    }
+
     fn facts(&self, now: Timestamp) -> Vec<(&'static str, Cell)> {
         let leader = match self.leader {
             Some(leader) => Cell::toned(
@@ -187,6 +206,7 @@ impl StatusView {
                 "Cluster",
                 format!("{} (version {})", self.cluster_id, self.version).into(),
             ),
+            ("Log", self.log_formats().into()),
             ("Leader", leader),
             ("Revision", self.revision.to_string().into()),
             ("Jobs", jobs.into()),
@@ -212,5 +232,27 @@ impl ReplicaView {
             lag.unwrap_or_default().into(),
             heard.unwrap_or_default().into(),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(command_level: u32, command_format: u32) -> String {
+        let status = v1::GetStatusResponse {
+            command_level,
+            command_format,
+            ..v1::GetStatusResponse::default()
+        };
+        StatusView::from(status).log_formats()
+    }
+
+    #[test]
+    fn it_says_which_builds_can_follow() {
+        assert_eq!(shown(4, 4), "format 4: builds that read less cannot follow");
+        assert!(shown(3, 4).starts_with("format 3; 4 once all replicas are known to read it"));
+        // A leader of a newer build has raised it, and this replica is told.
+        assert!(shown(5, 4).starts_with("format 5: builds that read less"));
     }
 }

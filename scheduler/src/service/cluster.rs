@@ -8,6 +8,7 @@ use muster_core::health::Component;
 use muster_core::ids::HostId;
 use muster_core::state::{Gpu, Host, State};
 use muster_proto::convert::{gpu_to_wire, host_to_wire, queue_to_wire};
+use muster_proto::log::COMMAND_FORMAT;
 use muster_proto::v1;
 use muster_proto::v1::cluster_service_server::ClusterService;
 use muster_raft_store::Status as ReplicaStatus;
@@ -137,6 +138,8 @@ fn status(context: &Context, state: &State) -> v1::GetStatusResponse {
         hosts: Some(host_counts(state)),
         gpus: Some(gpu_counts(state)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        command_level: context.shadows.lock().command_format().into(),
+        command_format: COMMAND_FORMAT.into(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_client::{Client, ClientConfig};
@@ -20,31 +21,47 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for a job of a moment.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Jobs that were acknowledged, and when.
+type Acknowledged = Arc<Mutex<Vec<(JobId, Instant)>>>;
+
 /// Clients at work.
 struct Clients {
     stop: watch::Sender<bool>,
-    at_work: Vec<JoinHandle<Vec<(JobId, Instant)>>>,
+    at_work: Vec<JoinHandle<()>>,
+    acknowledged: Acknowledged,
 }
 
 impl Clients {
     async fn start(addresses: &[String]) -> Self {
         let (stop, stopped) = watch::channel(false);
+        let acknowledged = Acknowledged::default();
         let mut at_work = Vec::new();
         for _ in 0..CLIENTS {
             let config = ClientConfig::new(addresses.to_vec());
             let client = Client::connect(config).await.unwrap();
-            at_work.push(tokio::spawn(submit_until(client, stopped.clone())));
+            let submits = submit_until(client, stopped.clone(), Arc::clone(&acknowledged));
+            at_work.push(tokio::spawn(submits));
         }
-        Self { stop, at_work }
+        Self {
+            stop,
+            at_work,
+            acknowledged,
+        }
+    }
+
+    /// What was acknowledged so far.
+    fn so_far(&self) -> BTreeSet<JobId> {
+        let acknowledged = self.acknowledged.lock().unwrap();
+        acknowledged.iter().map(|(job, _)| *job).collect()
     }
 
     /// Ends them. No call of theirs may have failed; gives what was acknowledged, and the longest time in which nothing was.
     async fn end(self) -> (BTreeSet<JobId>, Duration) {
         self.stop.send_replace(true);
-        let mut acknowledged = Vec::new();
         for client in self.at_work {
-            acknowledged.extend(client.await.unwrap());
+            client.await.unwrap();
         }
+        let mut acknowledged = self.acknowledged.lock().unwrap().clone();
         acknowledged.sort_by_key(|(_, at)| *at);
         let pairs = acknowledged.windows(2);
         let stall = pairs.map(|pair| pair[1].1 - pair[0].1).max();
@@ -54,15 +71,14 @@ impl Clients {
     }
 }
 
-async fn submit_until(client: Client, stopped: watch::Receiver<bool>) -> Vec<(JobId, Instant)> {
-    let mut acknowledged = Vec::new();
+async fn submit_until(client: Client, stopped: watch::Receiver<bool>, acknowledged: Acknowledged) {
     while !*stopped.borrow() {
         let submitted = client.submit_job(shell("exit 0")).await;
         let submitted = submitted.expect("no call fails, whatever is operated");
-        acknowledged.push((submitted.job, Instant::now()));
+        let told = (submitted.job, Instant::now());
+        acknowledged.lock().unwrap().push(told);
         sleep(PAUSE).await;
     }
-    acknowledged
 }
 
 async fn known(client: &Client) -> BTreeSet<JobId> {
@@ -108,7 +124,8 @@ async fn remove(cluster: &mut Cluster, replica: usize) {
     .await;
 }
 
-/// Ends every replica that is left and then the agent, one by one, and starts each again once the others are whole.
+/// Ends every replica that is left and then the agent, one by one, and starts each again once the others are whole: as an upgrade
+/// does, though to the same build (`muster chaos run --profile upgrade` goes from an older one).
 async fn restart_all(cluster: &mut Cluster, client: &Client, replicas: &[usize]) {
     for replica in replicas {
         cluster.replicas[*replica].end();
@@ -127,6 +144,11 @@ async fn restart_all(cluster: &mut Cluster, client: &Client, replicas: &[usize])
     cluster.workers[0].end();
     cluster.workers[0].start();
     runs_a_job(client).await;
+    eventually("all are known to read what this build writes", async || {
+        let status = client.status(v1::Consistency::Linearizable).await.unwrap();
+        (status.command_format > 0 && status.command_level == status.command_format).then_some(())
+    })
+    .await;
 }
 
 /// Kills every replica, removes all data, and makes a cluster of one out of a backup, on the first one's machine.
@@ -179,20 +201,23 @@ async fn a_day_of_operations_loses_nothing_and_fails_no_call() {
     let id = (dead + 1).to_string();
     members.push(admit(&mut cluster, &["replace", &id]).await);
     restart_all(&mut cluster, &client, &members).await;
-    let (before, stall) = clients.end().await;
-    keeps(&client, &before).await;
 
-    // What is acknowledged after a backup is lost with the cluster, so nobody submits until it is back.
+    // The backup is taken under load: what was acknowledged before it is in it.
+    let saved = clients.so_far();
     let file = cluster.write("saved.backup", "");
     fs::remove_file(&file).unwrap();
     let file = file.to_str().unwrap();
     let mut save = cluster.command(&["snapshot", "save", file]);
     save.env("MUSTER_USER", "root");
-    let saved = Run::of(save, "").await;
-    assert_eq!(saved.code, 0, "{saved:?}");
+    let run = Run::of(save, "").await;
+    assert_eq!(run.code, 0, "{run:?}");
+    let (before, stall) = clients.end().await;
+    keeps(&client, &before).await;
+    // What is acknowledged after it is lost with the cluster, so nobody submits until it is back.
     destroy_and_restore(&mut cluster, file).await;
     cluster.addresses.truncate(1);
     let client = cluster.client().await;
+    keeps(&client, &saved).await;
     runs_a_job(&client).await;
     let clients = Clients::start(&cluster.addresses).await;
     for _ in 0..2 {
@@ -202,7 +227,7 @@ async fn a_day_of_operations_loses_nothing_and_fails_no_call() {
     let (after, later_stall) = clients.end().await;
     let all: BTreeSet<JobId> = before.union(&after).copied().collect();
     assert_eq!(all.len(), before.len() + after.len(), "no id twice");
-    keeps(&client, &all).await;
+    keeps(&client, &saved.union(&after).copied().collect()).await;
     let (count, stall) = (all.len(), stall.max(later_stall));
     note(&format!(
         "a day of operations: {count} jobs by {CLIENTS} clients, longest time without a write {stall:?}"
