@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -332,6 +333,26 @@ async fn refused(settings: &EtcdSettings) -> (&'static str, String) {
     let mut etcd = Etcd::open(settings).unwrap();
     let error = discover(&mut etcd, &keys()).await.unwrap_err();
     (error.kind(), error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_endpoint_is_asked_where_one_is_dead_or_hangs() {
+    if missing() {
+        return;
+    }
+    let server = EtcdServer::start(ROOMY_BYTES).await;
+    // Connections to it are open, and nothing comes of them.
+    let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hanging = hangs.local_addr().unwrap().to_string();
+    let dead = {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+        gone.local_addr().unwrap().to_string()
+    };
+    let all = EtcdSettings::new([dead.clone(), hanging.clone(), server.endpoint.clone()]);
+    works(&all).await;
+    let none = EtcdSettings::new([dead, hanging]);
+    let (kind, words) = refused(&none).await;
+    assert!(["unreachable", "silent"].contains(&kind), "{words}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -207,6 +207,7 @@ async fn work_goes_on_while_etcd_is_dead_or_cut_off_and_the_mirror_is_whole_agai
     let cluster = cluster(&etcd, SMALL).await;
     let client = cluster.client().await;
     let (stays, goes) = (begins(&client).await, begins(&client).await);
+    let attempt = only_attempt(&client, stays).await;
     mirrored(&etcd, &[stays, goes]).await;
 
     // Dead: what comes and what goes meanwhile is made good.
@@ -235,6 +236,11 @@ async fn work_goes_on_while_etcd_is_dead_or_cut_off_and_the_mirror_is_whole_agai
     let late = begins(&client).await;
     etcd.thaw();
     mirrored(&etcd, &[stays, came, late]).await;
+    assert_eq!(
+        only_attempt(&client, stays).await,
+        attempt,
+        "it ran all the time"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
