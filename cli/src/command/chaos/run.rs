@@ -106,7 +106,9 @@ impl Run {
             repetitions: self.repetitions.get(),
             seed: self.seed,
             out: out.clone(),
-            ..self.target.wanted(self.apart.trainer, self.repetitions)?
+            ..self
+                .target
+                .wanted(options, self.apart.trainer, self.repetitions)?
         };
         let run = runtime()?.block_on(async {
             let mut terminate = signal(SignalKind::terminate())
