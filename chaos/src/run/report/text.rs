@@ -11,12 +11,17 @@ const SECOND_MS: f64 = 1_000.0;
 pub(super) const FAULT_TITLES: [&str; 7] = [
     "fault",
     "made",
-    "no write for (p50 / p99 / max)",
+    "no write for (p50 / p99 / max, of n)",
     "placed after",
     "host lost after",
     "displaced work back after",
     "whole after repair",
 ];
+
+/// Titles of the table of promises.
+pub(super) const CHECK_TITLES: [&str; 3] = ["promise", "judged", "broken"];
+/// Repetitions from which on the longest time says something.
+const REPETITIONS_MIN: usize = 9;
 
 impl RunReport {
     /// The last word, in one sentence.
@@ -39,6 +44,27 @@ impl RunReport {
     /// A row of the table for each kind of fault.
     pub(super) fn fault_rows(&self) -> Vec<Vec<String>> {
         self.faults.iter().map(fault_row).collect()
+    }
+
+    /// What has to be said of the figures beside.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self.faults.iter().filter_map(of_gpus).collect();
+        if self.faults.iter().any(|it| it.made < REPETITIONS_MIN) {
+            notes.push(format!(
+                "Figures of fewer than {REPETITIONS_MIN} repetitions: the longest time says little."
+            ));
+        }
+        notes
+    }
+
+    /// A row for each promise.
+    pub(super) fn check_rows(&self) -> Vec<Vec<String>> {
+        let rows = self.checks.iter().map(|it| {
+            let judged = format!("{} {}", it.judged, it.what);
+            let broken = format!("{} violations", it.violations);
+            vec![it.invariant.words().to_owned(), judged, broken]
+        });
+        rows.collect()
     }
 
     /// A row for each thing that was counted.
@@ -65,12 +91,22 @@ fn fault_row(figures: &FaultFigures) -> Vec<String> {
     ]
 }
 
+/// P4, where GPUs were broken.
+fn of_gpus(figures: &FaultFigures) -> Option<String> {
+    let bystanders = figures.bystanders?;
+    let what = figures.fault.words();
+    let closed = spread(figures.closed);
+    Some(format!(
+        "{what}: nothing was placed there any more after {closed}; {bystanders} units that did not hold the GPU lost their place."
+    ))
+}
+
 fn spread(spread: Option<Spread>) -> String {
     spread.map_or_else(
         || "-".to_owned(),
         |it| {
             let [p50, p99, max] = [it.p50_ms, it.p99_ms, it.max_ms].map(|ms| ms as f64 / SECOND_MS);
-            format!("{p50:.2} / {p99:.2} / {max:.2} s")
+            format!("{p50:.2} / {p99:.2} / {max:.2} s, {}", it.count)
         },
     )
 }
@@ -105,6 +141,11 @@ impl fmt::Display for RunReport {
         writeln!(formatter, "Again: `{}`\n", self.again)?;
         writeln!(formatter, "## Faults\n")?;
         table(formatter, &FAULT_TITLES, &self.fault_rows())?;
+        for note in self.notes() {
+            writeln!(formatter, "{note}\n")?;
+        }
+        writeln!(formatter, "## What was judged\n")?;
+        table(formatter, &CHECK_TITLES, &self.check_rows())?;
         writeln!(formatter, "## What the verdict rests on\n")?;
         table(formatter, &["what", "count"], &self.coverage_rows())
     }
