@@ -150,3 +150,65 @@ impl fmt::Display for RunReport {
         table(formatter, &["what", "count"], &self.coverage_rows())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::judge::{Check, Invariant};
+    use crate::run::profile::Fault;
+
+    fn report(made: usize) -> RunReport {
+        let spread = Spread {
+            count: made,
+            p50_ms: 120,
+            p99_ms: 340,
+            max_ms: 340,
+        };
+        RunReport {
+            verdict: Verdict::Accepted,
+            profile: "gpu-faults",
+            seed: 0,
+            repetitions: 1,
+            version: "0",
+            seconds: 1.0,
+            violations: Vec::new(),
+            invalid: Vec::new(),
+            checks: vec![Check {
+                invariant: Invariant::Watch,
+                judged: 40,
+                what: "revisions",
+                violations: 0,
+            }],
+            faults: vec![FaultFigures {
+                fault: Fault::GpuFaulted,
+                made,
+                without_load: 0,
+                without_effect: 0,
+                unwritable: Some(spread),
+                placed: None,
+                lost: None,
+                back: None,
+                whole: None,
+                closed: Some(spread),
+                bystanders: Some(0),
+            }],
+            coverage: Vec::new(),
+            grounds: None,
+            again: "muster chaos run".to_owned(),
+        }
+    }
+
+    #[test]
+    fn figures_say_of_how_many_they_are_and_promises_how_much_was_judged() {
+        let text = report(3).to_string();
+        for part in [
+            "| 0.12 / 0.34 / 0.34 s, 3 |",
+            "| I10 watchers hear everything, once, in order | 40 revisions | 0 violations |",
+            "placed there any more after 0.12 / 0.34 / 0.34 s, 3; 0 units",
+            "fewer than 9 repetitions",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!report(9).to_string().contains("fewer than"));
+    }
+}
