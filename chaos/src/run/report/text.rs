@@ -155,7 +155,7 @@ impl fmt::Display for RunReport {
 mod tests {
     use super::*;
     use crate::run::judge::{Check, Invariant};
-    use crate::run::profile::Fault;
+    use crate::run::Fault;
 
     fn report(made: usize) -> RunReport {
         let spread = Spread {
