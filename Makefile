@@ -9,6 +9,10 @@ SEEDS ?= 200
 PHILLY_TRACE ?= ../shared/data/traces/philly_jobs.csv.gz
 # How often `make chaos` makes each fault.
 CHAOS_REPETITIONS ?= 9
+# Simulated clusters of `make chaos`, ten minutes each: half an hour of two cores.
+CHAOS_SEEDS ?= 500
+# A program of another build: `make chaos PREVIOUS=FILE` upgrades from it as well.
+PREVIOUS ?=
 # How long `make fuzz` takes, beside the build.
 FUZZ_MINUTES ?= 60
 # What `make image` builds with.
@@ -52,11 +56,14 @@ trials: build ## a training under one fault at a time, on hosts with a network e
 	$(MUSTER_BIN) chaos tasks $(ARGS)
 
 .PHONY: chaos
-chaos: build ## a cluster under load and every fault, CHAOS_REPETITIONS times each: half an hour
+chaos: build ## an hour: a cluster under load and every fault, CHAOS_REPETITIONS times each; then CHAOS_SEEDS simulated clusters
 	$(MUSTER_BIN) chaos run --profile all --repetitions $(CHAOS_REPETITIONS) --out chaos-report/all $(ARGS)
 	$(MUSTER_BIN) chaos run --profile snapshot-storm --repetitions $(CHAOS_REPETITIONS) --out chaos-report/snapshots $(ARGS)
 	$(MUSTER_BIN) chaos run --profile wipe-and-rejoin --repetitions $(CHAOS_REPETITIONS) --out chaos-report/wiped $(ARGS)
 	$(MUSTER_BIN) chaos run --profile membership --repetitions $(CHAOS_REPETITIONS) --out chaos-report/members $(ARGS)
+	$(if $(PREVIOUS),for run in $$(seq $(CHAOS_REPETITIONS)); do \
+		$(MUSTER_BIN) chaos run --profile upgrade --previous $(PREVIOUS) --seed $$run --out chaos-report/upgrade-$$run $(ARGS) || exit; done)
+	$(MUSTER_BIN) chaos sim --seeds $(CHAOS_SEEDS) --faults-seconds 240 --skip-mutants
 
 .PHONY: bench
 bench: build ## measure the figures of docs/benchmarks.md

@@ -103,6 +103,22 @@ impl Options {
         Ok(Client::connect(config).await?)
     }
 
+    /// How replicas at these addresses are called: whom to trust and who calls as with every other command, and the defaults for
+    /// everything else.
+    pub(crate) fn settings_for(&self, addresses: Vec<String>) -> Result<ClientConfig, Failure> {
+        let cluster = self.cluster()?;
+        Ok(ClientConfig {
+            tls: cluster.tls,
+            token: cluster.token,
+            ..ClientConfig::new(addresses)
+        })
+    }
+
+    /// The context that is named on the command line.
+    pub(crate) fn context(&self) -> Option<&str> {
+        self.context.as_deref()
+    }
+
     /// A client that will follow something: it knows all replicas, so that any may die.
     pub(crate) async fn connect_to_follow(&self) -> Result<Client, Failure> {
         let client = self.connect().await?;

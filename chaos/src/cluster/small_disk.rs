@@ -9,6 +9,8 @@ use super::{ClusterError, failed};
 
 /// Name of the file that fills it.
 const BALLAST: &str = "ballast";
+/// What is added to a folder's name for the copy that stays.
+const KEPT: &str = "kept";
 
 /// A file system in memory; unmounted when it is dropped.
 #[derive(Debug)]
@@ -79,6 +81,17 @@ impl SmallDisk {
     }
 }
 
+impl SmallDisk {
+    /// Copies what is on it to a folder beside its own, since it goes with the disk; what fills it stays behind.
+    ///
+    /// # Errors
+    /// If it cannot be read, or the copy cannot be written.
+    pub fn copy_beside(&self) -> Result<(), ClusterError> {
+        let operation = format!("copying what is on the disk at {}", self.path.display());
+        copy_beside(&self.path).map_err(failed(operation))
+    }
+}
+
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         // Lazily: a process that is being killed may hold a file for a moment.
@@ -89,9 +102,19 @@ impl Drop for SmallDisk {
     }
 }
 
+fn copy_beside(path: &Path) -> io::Result<()> {
+    let beside = path.with_extension(KEPT);
+    fs::create_dir(&beside)?;
+    copy(path, &beside)
+}
+
+/// Copies folders and files, but not what fills a disk.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
+        if entry.file_name() == BALLAST {
+            continue;
+        }
         let target = to.join(entry.file_name());
         let kind = entry.file_type()?;
         if kind.is_dir() {
@@ -102,4 +125,26 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_a_disk_is_copied_beside_it_but_not_what_fills_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir_all(data.join("log")).unwrap();
+        fs::write(data.join("log/000004.log"), "entries").unwrap();
+        fs::write(data.join(BALLAST), "full").unwrap();
+        copy_beside(&data).unwrap();
+        let kept = folder.path().join("data.kept");
+        assert_eq!(
+            fs::read_to_string(kept.join("log/000004.log")).unwrap(),
+            "entries"
+        );
+        assert!(!kept.join(BALLAST).exists());
+    }
 }

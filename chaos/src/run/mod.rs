@@ -15,6 +15,7 @@ mod judge;
 mod load;
 mod nemesis;
 mod options;
+mod pictures;
 mod profile;
 mod report;
 mod target;
@@ -25,15 +26,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use muster_client::ClientError;
+use muster_client::{ClientConfig, ClientError};
 use muster_core::ids::Revision;
 use muster_proto::v1;
 use muster_raft_store::OpenError;
+use muster_worker::journal::JournalError;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
-pub use judge::{Invariant, Violation};
+pub use judge::{Check, Invariant, Violation};
 pub use options::RunOptions;
 pub use profile::{Fault, Profile};
 pub use report::{Coverage, FaultFigures, RunReport, Spread, Verdict};
@@ -44,13 +46,14 @@ use crate::demo::timeline::{Output, Timeline, Voice};
 use crate::dev::DevError;
 use book::Book;
 use clock::now_us;
-use history::{Call, History};
+use history::History;
 use judge::Evidence;
 use load::{Heard, Users, Watchers, Workshop};
 use nemesis::{Episode, Halted, Nemesis, Tools, build_library, give_no_orders};
 use options::{
     DRAIN_PATIENCE, GPUS_PER_HOST, OPERATORS_ROUND, POLL, REPLICAS, SHORT_LOG, WHOLE_LOG, WORKERS,
 };
+use pictures::Picture;
 use truth::Sight;
 
 /// A run that came to no verdict: the harness's failure, not the cluster's.
@@ -68,6 +71,9 @@ pub enum RunError {
     /// What a replica left.
     #[error(transparent)]
     Remains(#[from] OpenError),
+    /// What an agent left.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// A file or a program.
     #[error("{operation}")]
     Io {
@@ -140,7 +146,7 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
         let report = conclude(&options, &halted, disturbed, (from_us, to_us));
         // Whoever has to find out why needs what is left: a run is not repeated exactly.
         if options.keep || !report.as_ref().is_ok_and(RunReport::holds) {
-            halted.keep();
+            halted.keep()?;
             let kept = format!("kept for inspection: {}", halted.folder().display());
             timeline.say(Voice::Stage, &kept);
         }
@@ -208,6 +214,7 @@ struct Disturbed {
     calls_until_us: u64,
     last: Revision,
     ledger: PathBuf,
+    pictures: Vec<Picture>,
 }
 
 /// Lets users and watchers work while the nemesis does, then waits until all jobs have ended.
@@ -217,11 +224,11 @@ async fn disturb(
     history: &Arc<History>,
     timeline: Timeline,
 ) -> Result<Disturbed, RunError> {
-    let addresses = nemesis.cluster.addresses();
+    let cluster = ClientConfig::new(nemesis.cluster.addresses());
     let ledger = nemesis.ledger().to_owned();
-    let watchers = Watchers::begin(&addresses, Revision(0)).await?;
+    let watchers = Watchers::begin(&cluster, Revision(0)).await?;
     let workshop = Workshop::own(&options.trainer, &ledger);
-    let users = Users::begin(&addresses, options.seed, &workshop, history).await?;
+    let users = Users::begin(&cluster, options.seed, &workshop, history).await?;
     let faults = options.profile.faults();
     let mut episodes = Vec::new();
     'rounds: for round in 1..=options.repetitions {
@@ -251,6 +258,7 @@ async fn disturb(
         episode.odd.extend(nemesis.take_odd());
     }
     let heard = watchers.end(last).await;
+    let pictures = nemesis.pictures().await?;
     Ok(Disturbed {
         episodes,
         history: Arc::clone(history),
@@ -258,6 +266,7 @@ async fn disturb(
         calls_until_us,
         last,
         ledger,
+        pictures,
     })
 }
 
@@ -292,15 +301,8 @@ fn conclude(
     span_us: (u64, u64),
 ) -> Result<RunReport, RunError> {
     let operations = disturbed.history.operations();
-    let reads = operations
-        .iter()
-        .filter(|it| matches!(it.call, Call::Read(_)));
-    let sights = reads.filter_map(|it| it.answer()).map(|answer| Sight {
-        revision: answer.revision,
-        job: answer.job,
-        phase: answer.phase,
-    });
-    let truth = truth::replay(&halted.data_folders(), sights.collect())?;
+    let sights = operations.iter().filter_map(Sight::of).collect();
+    let truth = truth::replay(&halted.data_folders(), sights, disturbed.pictures)?;
     let evidence = Evidence {
         operations,
         heard: disturbed.heard,
@@ -308,6 +310,7 @@ fn conclude(
         last: disturbed.last,
         book: Book::read(&disturbed.ledger)?,
         truth,
+        journals: halted.journals()?,
         episodes: disturbed.episodes,
     };
     let report = RunReport::of(options, &evidence, span_us);

@@ -3,6 +3,8 @@
 //! Whatever users were told and watchers heard is compared with it. What is found here can be no bug of a service, a
 //! cache or a stream: only of `apply` itself, which the audit looks after.
 
+mod sight;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -10,7 +12,6 @@ use muster_core::apply::apply;
 use muster_core::audit::audit;
 use muster_core::event::{Event, EventKind};
 use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, LeadershipEpoch, Revision, UnitIndex};
-use muster_core::lifecycle::JobPhase;
 use muster_core::rejection::Rejection;
 use muster_core::state::State;
 use muster_core::time::TimeMs;
@@ -20,21 +21,13 @@ use muster_raft_store::{Remains, StoredEntry};
 use super::RunError;
 use super::judge::{Invariant, Violation};
 use super::options::LAG_ENTRIES_MAX;
+use super::pictures::Picture;
 use crate::cluster::CLUSTER_ID;
+
+pub(super) use sight::Sight;
 
 /// Entries after which the whole state is looked at again; it takes milliseconds.
 const AUDIT_EVERY_ENTRIES: usize = 50;
-
-/// What a job was at a revision: a read that was answered must have seen it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sight {
-    /// At which revision it was read.
-    pub(super) revision: Revision,
-    /// Which job.
-    pub(super) job: JobId,
-    /// What was seen.
-    pub(super) phase: Option<JobPhase>,
-}
 
 /// An attempt that was placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,15 +63,25 @@ pub(super) struct Truth {
     pub(super) compared: u64,
     /// Reads that were compared.
     pub(super) reads: u64,
+    /// Submissions and cancels that were compared.
+    pub(super) writes: u64,
+    /// States of replicas that were compared.
+    pub(super) states: u64,
+    /// How often the whole state was looked at.
+    pub(super) audits: u64,
     /// What must not have been.
     pub(super) violations: Vec<Violation>,
 }
 
-/// Reads what the replicas left and applies the log of the one that has most of it.
+/// Reads what the replicas left and applies the log of the one that has most of it. `pictures`: the states that they came to.
 ///
 /// # Errors
 /// If a replica's data cannot be read.
-pub(super) fn replay(folders: &[PathBuf], mut sights: Vec<Sight>) -> Result<Truth, RunError> {
+pub(super) fn replay(
+    folders: &[PathBuf],
+    mut sights: Vec<Sight>,
+    pictures: Vec<Picture>,
+) -> Result<Truth, RunError> {
     let mut remains = Vec::new();
     for folder in folders {
         remains.push(Remains::<State>::read(folder, CLUSTER_ID)?);
@@ -104,6 +107,7 @@ pub(super) fn replay(folders: &[PathBuf], mut sights: Vec<Sight>) -> Result<Trut
             ..Truth::default()
         },
         sights: sights.into_iter().peekable(),
+        pictures,
     };
     replay.compare(&remains, chosen, committed);
     replay.skip_unknown();
@@ -116,6 +120,7 @@ pub(super) fn replay(folders: &[PathBuf], mut sights: Vec<Sight>) -> Result<Trut
     }
     replay.audit();
     replay.report_unseen();
+    replay.report_unmade(committed);
     Ok(replay.truth)
 }
 
@@ -155,6 +160,8 @@ fn on_wire(events: &[Event]) -> Vec<v1::Event> {
 struct Replay<Sights: Iterator<Item = Sight>> {
     truth: Truth,
     sights: std::iter::Peekable<Sights>,
+    /// States of replicas that the replay has not come to yet.
+    pictures: Vec<Picture>,
 }
 
 impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
@@ -190,7 +197,7 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
         }
     }
 
-    /// Reads of what was removed behind a snapshot cannot be judged.
+    /// Answers of what was removed behind a snapshot cannot be judged.
     fn skip_unknown(&mut self) {
         let base = self.truth.base;
         while self.sights.next_if(|sight| sight.revision < base).is_some() {}
@@ -209,6 +216,39 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
             }
             self.take_events(before);
             self.look();
+        }
+        self.compare_states(entry.index);
+    }
+
+    /// I11: whoever applied as much has the same state.
+    fn compare_states(&mut self, index: u64) {
+        let pictures = std::mem::take(&mut self.pictures);
+        let (now, later) = pictures.into_iter().partition(|it| it.index == index);
+        self.pictures = later;
+        for picture in now {
+            self.truth.states += 1;
+            let replica = &picture.replica;
+            if picture.hash != self.truth.state.state_hash() {
+                let text = format!("{replica} had another state after log entry {index}");
+                self.violation(Invariant::Agreement, text);
+            }
+            if !picture.is_as_kept {
+                let text =
+                    format!("{replica} gave another state than it had after log entry {index}");
+                self.violation(Invariant::Agreement, text);
+            }
+        }
+    }
+
+    /// States of entries that were never committed.
+    fn report_unmade(&mut self, committed: u64) {
+        for picture in std::mem::take(&mut self.pictures) {
+            if picture.index > committed {
+                let Picture { replica, index, .. } = picture;
+                let text =
+                    format!("{replica} had applied log entry {index}, of {committed} committed");
+                self.violation(Invariant::Agreement, text);
+            }
         }
     }
 
@@ -238,27 +278,23 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
         }
     }
 
-    /// I9: reads of this revision saw what is there.
+    /// I9: what was answered with this revision was so.
     fn look(&mut self) {
         let revision = self.truth.state.revision;
         while let Some(sight) = self.sights.next_if(|sight| sight.revision <= revision) {
-            self.truth.reads += 1;
-            let there = self.truth.state.job(sight.job).map(|job| job.phase);
-            if there != sight.phase {
-                let Sight {
-                    revision,
-                    job,
-                    phase,
-                } = sight;
-                let text = format!(
-                    "job {job} was read at revision {revision} as {phase:?}, it was {there:?}"
-                );
+            if sight.is_read() {
+                self.truth.reads += 1;
+            } else {
+                self.truth.writes += 1;
+            }
+            if let Some(text) = sight.contradiction(&self.truth.state) {
                 self.violation(Invariant::Linearizability, text);
             }
         }
     }
 
     fn audit(&mut self) {
+        self.truth.audits += 1;
         let revision = self.truth.state.revision;
         for finding in audit(&self.truth.state) {
             let text = format!("revision {revision}: {finding}");
@@ -266,11 +302,11 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
         }
     }
 
-    /// Reads of revisions that never were.
+    /// Answers with revisions that never were.
     fn report_unseen(&mut self) {
         while let Some(sight) = self.sights.next() {
             let text = format!(
-                "job {} was read at revision {}, which no committed entry made",
+                "an answer about job {} names revision {}, which no committed entry made",
                 sight.job, sight.revision
             );
             self.violation(Invariant::Linearizability, text);
@@ -308,7 +344,9 @@ fn grant_of(state: &State, kind: &EventKind) -> Option<(AttemptEpoch, Grant)> {
 mod tests {
     use muster_core::command::Command;
     use muster_core::ids::ReplicaId;
+    use muster_core::lifecycle::JobPhase;
 
+    use super::sight::Seen;
     use super::*;
 
     fn entry(index: u64, commands: Vec<Command>) -> StoredEntry<State> {
@@ -339,6 +377,7 @@ mod tests {
         Replay {
             truth: Truth::default(),
             sights: sights.into_iter().peekable(),
+            pictures: Vec::new(),
         }
     }
 
@@ -346,7 +385,7 @@ mod tests {
         Sight {
             revision: Revision(revision),
             job: JobId(9),
-            phase,
+            seen: Seen::Phase(phase),
         }
     }
 
@@ -379,6 +418,36 @@ mod tests {
         assert_eq!(invariants(&replay.truth), [Invariant::Linearizability]);
         replay.report_unseen();
         assert_eq!((replay.truth.violations.len(), replay.truth.reads), (2, 2));
+    }
+
+    #[test]
+    fn a_replica_must_have_the_state_that_the_log_leads_to() {
+        let mut replay = replay_of(Vec::new());
+        let first = entry(1, vec![began(1)]);
+        let mut same = State::default();
+        apply(&mut same, TimeMs(1), &began(1));
+        let picture = |index, hash, is_as_kept| Picture {
+            replica: "replica-1".to_owned(),
+            index,
+            hash,
+            is_as_kept,
+        };
+        let hash = same.state_hash();
+        replay.pictures = vec![picture(1, hash, true), picture(2, hash, true)];
+        replay.apply(&first);
+        assert_eq!(
+            (replay.truth.states, invariants(&replay.truth)),
+            (1, vec![])
+        );
+        // Time has gone on, and a leader began.
+        replay.apply(&entry(2, vec![began(2)]));
+        assert_eq!(invariants(&replay.truth), [Invariant::Agreement]);
+        replay.pictures = vec![picture(3, replay.truth.state.state_hash(), false)];
+        replay.apply(&entry(3, Vec::new()));
+        assert_eq!(invariants(&replay.truth).len(), 2);
+        replay.pictures = vec![picture(9, hash, true)];
+        replay.report_unmade(3);
+        assert_eq!(invariants(&replay.truth).len(), 3);
     }
 
     #[test]

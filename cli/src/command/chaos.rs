@@ -84,7 +84,7 @@ impl Chaos {
     /// Does it.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
-            Self::Sim(sim) => sim.run(),
+            Self::Sim(sim) => sim.run(options),
             Self::Shrink(shrink) => shrink.run(options),
             Self::Replay(replay) => replay.run(options),
             Self::Run(run) => run.run(options),

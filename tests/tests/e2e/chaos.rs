@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use muster_tests::{Run, muster, processes_naming, skip, trainer_binary};
+use muster_tests::{Run, muster, muster_binary, processes_naming, skip, trainer_binary};
 use serde_json::Value;
 
 use crate::trials::{TURN, folder_in, may_have_namespaces};
@@ -52,7 +52,7 @@ async fn a_minute_of_faults_under_load_breaks_no_promise_and_leaves_a_report() {
 }
 
 /// Makes the one fault of a profile once; no promise may be broken by it.
-async fn stands(profile: &str, fault: &str) {
+async fn stands(profile: &str, fault: &str, more: &[&str]) {
     if !may_have_namespaces() {
         skip("this system does not let us make network namespaces");
         return;
@@ -63,22 +63,44 @@ async fn stands(profile: &str, fault: &str) {
     let trainer = trainer_binary();
     let words = ["chaos", "run", "--profile", profile, "--out", &out];
     let rest = ["--trainer", trainer.to_str().unwrap(), "-o", "json"];
-    let run = Run::of(muster(&[&words[..], &rest].concat()), "").await;
+    let run = Run::of(muster(&[&words[..], &rest, more].concat()), "").await;
     assert_eq!(run.code, 0, "{run:?}");
     let told: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(told["verdict"], "accepted", "{told}");
     let made = &told["faults"][0];
     assert_eq!((&made["fault"], &made["made"]), (&fault.into(), &1.into()));
+    // Every replica gave its state in the end, and it was the one that the log leads to.
+    let coverage = told["coverage"].as_array().unwrap().iter();
+    let mut states = coverage.filter(|it| it["what"] == "states of replicas compared with the log");
+    assert!(states.all(|it| it["count"] == 3), "{told}");
+    let checks = told["checks"].as_array().unwrap();
+    assert!(checks.iter().all(|it| it["violations"] == 0), "{told}");
+}
+
+#[tokio::test]
+async fn a_cluster_is_upgraded_from_another_program_under_load_and_users_do_not_notice() {
+    let folder = tempfile::tempdir().unwrap();
+    let programs = muster_binary();
+    for name in ["muster", "muster-supervise"] {
+        fs::copy(programs.with_file_name(name), folder.path().join(name)).unwrap();
+    }
+    let previous = folder.path().join("muster");
+    stands(
+        "upgrade",
+        "upgraded",
+        &["--previous", previous.to_str().unwrap()],
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_replica_without_its_data_neither_serves_nor_votes_and_a_new_one_takes_its_place() {
-    stands("wipe-and-rejoin", "data-wiped").await;
+    stands("wipe-and-rejoin", "data-wiped", &[]).await;
 }
 
 #[tokio::test]
 async fn replicas_come_and_go_under_load_and_users_do_not_notice() {
-    stands("membership", "members-changed").await;
+    stands("membership", "members-changed", &[]).await;
 }
 
 #[tokio::test]
@@ -89,6 +111,20 @@ async fn a_profile_that_is_none_and_an_upgrade_from_nothing_are_refused() {
     let upgrade = Run::of(muster(&["chaos", "run", "--profile", "upgrade"]), "").await;
     assert_eq!(upgrade.code, 64, "{upgrade:?}");
     assert!(upgrade.stderr.contains("--previous"), "{upgrade:?}");
+}
+
+#[tokio::test]
+async fn a_form_that_a_sweep_does_not_have_is_refused_and_help_says_how_it_ends() {
+    let run = Run::of(muster(&["chaos", "sim", "-o", "json"]), "").await;
+    assert_eq!(run.code, 64, "{run:?}");
+    assert!(run.stderr.contains("no other form"), "{run:?}");
+    for (command, words) in [
+        ("sim", ["Exit codes: 0", "64 usage"]),
+        ("run", ["invalid", "namespaces"]),
+    ] {
+        let run = Run::of(muster(&["chaos", command, "--help"]), "").await;
+        assert!(words.iter().all(|it| run.stdout.contains(it)), "{run:?}");
+    }
 }
 
 #[tokio::test]

@@ -6,15 +6,19 @@ use muster_client::Client;
 use muster_core::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{
-    Cluster, Run, Shape, eventually, muster, only_attempt, shell, submit, trainer_binary, with_gpus,
+    Cluster, Run, SecuredCluster, Shape, eventually, muster, only_attempt, shell, submit,
+    trainer_binary, with_gpus,
 };
 use serde_json::Value;
+use tokio::time::{Duration, sleep};
 
 const SHAPE: Shape = Shape {
     replicas: 3,
     workers: 3,
     gpus: 2,
 };
+/// Pause between two looks for what was killed.
+const LOOK: Duration = Duration::from_millis(50);
 /// Why an admin has blocked something, long before the run.
 const ADMINS: &str = "driver 580";
 
@@ -125,6 +129,75 @@ async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed(
         report.contains("every promise held") && report.contains("freeze-agent"),
         "{report}"
     );
+}
+
+/// What runs the processes of a cluster: it starts again whatever ends.
+async fn keep_running(cluster: &mut Cluster) {
+    loop {
+        let members = cluster.replicas.iter_mut().chain(&mut cluster.workers);
+        { members.filter(|member| !member.is_running()) }.for_each(muster_tests::Member::start);
+        sleep(LOOK).await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_and_a_replica_that_are_killed_come_back_and_a_job_of_somebody_else_runs_on() {
+    let mut cluster = Cluster::start(SHAPE).await;
+    let client = cluster.client().await;
+    let (foreign, before) = foreign_job(&client).await;
+    let pids = cluster.processes_of(foreign);
+    let agent = { cluster.workers.iter() }.find(|worker| worker.name != before.tasks[0].host);
+    let agent = agent
+        .map(|agent| format!("{}={}", agent.name, agent.pid()))
+        .unwrap();
+    let replica = cluster.replicas[1].pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("report");
+    let target = ["chaos", "run", "--target", &cluster.addresses[0]];
+    let named = ["--agent-pid", &agent, "--replica-pid", &replica];
+    let rest = ["--allow", "kill-agent,kill-replica", "--out"];
+    let last = [out.to_str().unwrap(), "-o", "json"];
+    let command = cluster.command(&[&target[..], &named, &rest, &last].concat());
+    let run = tokio::select! {
+        run = Run::of(command, "") => run,
+        () = keep_running(&mut cluster) => unreachable!("it goes on for ever"),
+    };
+    assert_eq!(run.code, 0, "{run:?}");
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(told["verdict"], "accepted", "{told}");
+    let faults = told["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), 2, "{told}");
+    assert!(faults.iter().all(|it| it["made"] == 1), "{told}");
+    let again = told["again"].as_str().unwrap();
+    let processes = format!("--agent-pid {agent} --replica-pid {replica}");
+    assert!(again.contains(&processes), "{again}");
+    is_untouched(&cluster, &client, (foreign, &before), &pids).await;
+    assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
+}
+
+/// The user whose token is shown is another one than who runs the command: blocks and jobs are hers, whatever is said.
+#[tokio::test]
+async fn with_certificates_a_run_works_by_its_token_and_leaves_no_block() {
+    let cluster = SecuredCluster::start().await;
+    let token = cluster.add_user(&["ada", "--role", "operator"]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("report");
+    let target = ["chaos", "run", "--target", &cluster.addresses[0]];
+    let rest = ["--allow", "block-gpu,cancel-jobs", "-o", "json", "--out"];
+    let words = [&target[..], &rest, &[out.to_str().unwrap()]].concat();
+    let run = cluster.muster(Some(&token), &words).await;
+    assert_eq!(run.code, 0, "{run:?}");
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(told["verdict"], "accepted", "{told}");
+    let client = cluster.client_of(Some("replica-1"), None).await;
+    assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
+    let request = v1::ListJobsRequest {
+        name: "chaos-".to_owned(),
+        ..v1::ListJobsRequest::default()
+    };
+    let (_, jobs) = client.list_jobs(request, 100_000).await.unwrap();
+    let mut users = jobs.iter().filter_map(|job| job.spec.as_ref());
+    assert!(users.all(|spec| spec.user == "ada"), "{jobs:?}");
 }
 
 #[tokio::test]

@@ -1,5 +1,8 @@
 //! The judges: what users were told, watchers heard and tasks wrote down, held against the log and against the promises.
 
+mod bystanders;
+pub(super) mod checks;
+mod journals;
 pub(super) mod order;
 mod progress;
 pub(super) mod tasks;
@@ -18,6 +21,10 @@ use super::load::{Delivery, Heard};
 use super::nemesis::Episode;
 use super::truth::Truth;
 
+pub(super) use bystanders::Displaced;
+pub use checks::Check;
+pub(super) use journals::Journal;
+
 /// What must always hold; the numbers are those of `docs/invariants.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -32,13 +39,15 @@ pub enum Invariant {
     Durability,
     /// I6: a gang runs in one attempt at a time.
     GangAtomicity,
+    /// P4: the fault of a GPU displaces whoever held it, and nobody else.
+    Bystanders,
     /// I8, I13 and more: the audit of the state.
     Audit,
     /// I9: reads and writes have one order, in which nothing goes back.
     Linearizability,
     /// I10: watchers hear everything, once, in order, whole.
     Watch,
-    /// I11: replicas have the same log.
+    /// I11: replicas have the same log, and come to the same state by it.
     Agreement,
     /// L4, L5: what is repaired is whole again, and every job ends.
     Progress,
@@ -56,6 +65,7 @@ impl Invariant {
             Self::Fencing => "I3 old leaders change nothing",
             Self::Durability => "I4/I5 what was acknowledged stays, once",
             Self::GangAtomicity => "I6 a gang in one attempt",
+            Self::Bystanders => "P4 a GPU's fault displaces nobody else",
             Self::Audit => "the state is sound",
             Self::Linearizability => "I9 one order of reads and writes",
             Self::Watch => "I10 watchers hear everything, once, in order",
@@ -95,6 +105,8 @@ pub(super) struct Evidence {
     pub(super) book: Book,
     /// The log.
     pub(super) truth: Truth,
+    /// What agents wrote down; nothing where they are not ours.
+    pub(super) journals: Vec<Journal>,
     /// The faults.
     pub(super) episodes: Vec<Episode>,
 }
@@ -126,6 +138,8 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
         evidence.last,
     ));
     found.extend(tasks::judge(&evidence.book, &evidence.truth));
+    found.extend(journals::judge(&evidence.journals, &evidence.truth));
+    found.extend(bystanders::judge(evidence));
     found.extend(progress::judge(evidence));
     found.sort_by_key(|violation| violation.invariant);
     found

@@ -87,7 +87,7 @@ impl Users {
     /// # Errors
     /// If the addresses are none.
     pub(in crate::run) async fn begin(
-        addresses: &[String],
+        cluster: &ClientConfig,
         seed: u64,
         workshop: &Workshop,
         history: &Arc<History>,
@@ -96,12 +96,12 @@ impl Users {
         let stop = CancellationToken::new();
         let mut at_work = JoinSet::new();
         for number in 0..USERS {
-            let mut reversed = addresses.to_vec();
-            reversed.reverse();
+            let mut reversed = cluster.clone();
+            reversed.addresses.reverse();
             let user = User {
                 number,
                 random: draws(seed, number),
-                client: client(addresses.to_vec()).await?,
+                client: client(cluster.clone()).await?,
                 other: client(reversed).await?,
                 workshop: workshop.clone(),
                 history: Arc::clone(history),
@@ -126,12 +126,12 @@ fn draws(seed: u64, user: u32) -> ChaCha8Rng {
     random
 }
 
-async fn client(addresses: Vec<String>) -> Result<Client, ClientError> {
+async fn client(cluster: ClientConfig) -> Result<Client, ClientError> {
     let config = ClientConfig {
         discover: false,
         deadline: CALL_DEADLINE,
         per_try_deadline: TRY_DEADLINE,
-        ..ClientConfig::new(addresses)
+        ..cluster
     };
     Client::connect(config).await
 }
@@ -258,9 +258,9 @@ impl Workshop {
         }
     }
 
-    /// A job as users submit them.
-    pub(in crate::run) fn sample(&self) -> v1::JobSpec {
-        self.draw(&mut ChaCha8Rng::seed_from_u64(0)).1
+    /// A request and its job as users draw them; none of theirs is the same.
+    pub(in crate::run) fn sample(&self) -> (RequestId, v1::JobSpec) {
+        self.draw(&mut ChaCha8Rng::seed_from_u64(0))
     }
 
     /// A request and its job: mostly one short task, sometimes a gang, an array, or something long.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_client::{Client, ClientConfig, ClientError, WatchFilter, WatchUpdate};
+use muster_core::event::EventKind;
 use muster_core::ids::Revision;
 use muster_proto::v1;
 use tokio::task::JoinHandle;
@@ -37,6 +38,21 @@ pub(in crate::run) struct Heard {
     pub(in crate::run) ended: Option<String>,
 }
 
+impl Heard {
+    /// Events from a time on, with the time at which each was heard.
+    pub(in crate::run) fn kinds_since(
+        &self,
+        from_us: u64,
+    ) -> impl Iterator<Item = (u64, EventKind)> {
+        let since = { self.deliveries.iter() }.filter(move |it| it.at_us >= from_us);
+        since.flat_map(|delivery| {
+            // Kinds that this build does not know are none that are counted here.
+            let kinds = delivery.events.iter();
+            kinds.filter_map(|it| Some((delivery.at_us, EventKind::try_from(it.clone()).ok()?)))
+        })
+    }
+}
+
 /// All watchers, at work until they are told to stop.
 #[derive(Debug)]
 pub(in crate::run) struct Watchers {
@@ -50,11 +66,16 @@ impl Watchers {
     /// # Errors
     /// If the addresses are none.
     pub(in crate::run) async fn begin(
-        addresses: &[String],
+        cluster: &ClientConfig,
         from: Revision,
     ) -> Result<Self, ClientError> {
-        let mut places = vec![addresses.to_vec()];
-        places.extend(addresses.iter().map(|address| vec![address.clone()]));
+        let mut places = vec![cluster.addresses.clone()];
+        places.extend(
+            cluster
+                .addresses
+                .iter()
+                .map(|address| vec![address.clone()]),
+        );
         let mut watchers = Self {
             heard: Vec::new(),
             at_work: Vec::new(),
@@ -66,7 +87,8 @@ impl Watchers {
             }));
             let config = ClientConfig {
                 discover: false,
-                ..ClientConfig::new(place)
+                addresses: place,
+                ..cluster.clone()
             };
             let client = Client::connect(config).await?;
             watchers

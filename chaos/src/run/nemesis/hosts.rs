@@ -88,6 +88,7 @@ impl Nemesis {
             uuid: gpu, host, ..
         } = gpus.swap_remove(drawn);
         self.broken_gpus.insert(gpu.clone());
+        self.gpu = gpu.parse().ok();
         let fault = v1::GpuFault {
             signal: "xid-48".to_owned(),
             detail: "a double bit error (chaos)".to_owned(),

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use muster_client::{Client, ClientConfig};
+use muster_core::ids::GpuUuid;
 use muster_proto::v1;
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
@@ -21,7 +22,9 @@ use serde::Serialize;
 
 use super::clock::now_us;
 use super::history::History;
+use super::judge::Journal;
 use super::options::{CALM, DISK_MIB, LOAD_MIN_PER_S, REPLICAS};
+use super::pictures::Picture;
 use super::{Fault, RunError};
 use crate::cluster::{LocalCluster, SmallDisk};
 use crate::demo::timeline::{Timeline, Voice};
@@ -42,6 +45,8 @@ pub(super) struct Episode {
     pub(super) target: String,
     /// Calls a second that were answered in the calm before.
     pub(super) load_per_s: f64,
+    /// The GPU that was broken, if it was one.
+    pub(super) gpu: Option<GpuUuid>,
     /// When it was broken.
     pub(super) began_us: u64,
     /// When it was repaired.
@@ -57,6 +62,23 @@ pub(super) struct Episode {
 }
 
 impl Episode {
+    /// One that is broken at 1,000, repaired at 5,000 and whole at 6,000, under load.
+    #[cfg(test)]
+    pub(super) fn of(fault: Fault) -> Self {
+        Self {
+            fault,
+            target: String::new(),
+            load_per_s: 100.0,
+            gpu: None,
+            began_us: 1_000,
+            healed_us: 5_000,
+            whole_us: Some(6_000),
+            effect: None,
+            given_back: Vec::new(),
+            odd: Vec::new(),
+        }
+    }
+
     /// Whether there was enough load for it to prove anything.
     pub(super) fn has_load(&self) -> bool {
         self.load_per_s >= LOAD_MIN_PER_S
@@ -91,6 +113,8 @@ pub(super) struct Nemesis {
     odd: Vec<String>,
     /// What shows that the fault came about, where no event tells.
     effect: Option<Effect>,
+    /// The GPU that is broken.
+    gpu: Option<GpuUuid>,
     tools: Tools,
     history: Arc<History>,
     timeline: Timeline,
@@ -133,6 +157,7 @@ impl Nemesis {
             accused: BTreeSet::new(),
             odd: Vec::new(),
             effect: None,
+            gpu: None,
             tools,
             history,
             timeline,
@@ -201,6 +226,7 @@ impl Nemesis {
             fault,
             target,
             load_per_s: answered as f64 / CALM.as_secs_f64(),
+            gpu: self.gpu.take(),
             began_us,
             healed_us,
             whole_us,
@@ -244,6 +270,18 @@ impl Nemesis {
                 fault.words()
             ))),
         }
+    }
+
+    /// The states of the replicas; fewer if one does not give its own.
+    ///
+    /// # Errors
+    /// If what one gives cannot be read.
+    pub(super) async fn pictures(&self) -> Result<Vec<Picture>, RunError> {
+        let mut pictures = Vec::new();
+        for (replica, client) in self.pinned.iter().enumerate() {
+            pictures.extend(Picture::of(&self.name_of(replica), client).await?);
+        }
+        Ok(pictures)
     }
 
     /// Ends the cluster's processes, but leaves what they wrote.
@@ -317,9 +355,28 @@ impl Halted {
         self.cluster.folder()
     }
 
-    /// Leaves what the cluster wrote, where [`Self::folder`] says; but not what was on small disks.
-    pub(super) fn keep(&mut self) {
+    /// What the agents wrote down.
+    ///
+    /// # Errors
+    /// If a journal cannot be read.
+    pub(super) fn journals(&self) -> Result<Vec<Journal>, RunError> {
+        let workers = self.cluster.workers().iter();
+        workers
+            .map(|worker| Journal::read(worker.name.clone(), &worker.data()))
+            .collect()
+    }
+
+    /// Leaves what the cluster wrote, where [`Self::folder`] says. What is on small disks goes with them: a copy of each stays
+    /// beside its folder.
+    ///
+    /// # Errors
+    /// If a small disk cannot be copied.
+    pub(super) fn keep(&mut self) -> Result<(), RunError> {
         self.cluster.keep();
+        for disk in &self.disks {
+            disk.copy_beside()?;
+        }
+        Ok(())
     }
 
     /// Removes what is left, unless it is to be kept.

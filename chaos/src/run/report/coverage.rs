@@ -6,10 +6,10 @@ use muster_core::event::EventKind;
 use muster_core::lifecycle::JobPhase;
 use serde::Serialize;
 
-use super::figures::kinds_since;
 use crate::run::Fault;
 use crate::run::history::{Call, Outcome};
 use crate::run::judge::Evidence;
+use crate::run::options::REPLICAS;
 
 /// Something that was counted, and how often it must be there at least for the run to prove anything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -80,7 +80,7 @@ fn of_work(evidence: &Evidence) -> [Row; 4] {
 fn of_streams(evidence: &Evidence) -> [Row; 3] {
     let heard = &evidence.heard;
     let earliest = evidence.earliest();
-    let leaders = kinds_since(&earliest, 0);
+    let leaders = earliest.kinds_since(0);
     let leaders = leaders.filter(|(_, kind)| matches!(kind, EventKind::LeaderBegan { .. }));
     let resumed = heard.iter().map(|it| it.resumed as usize).sum();
     let told: usize = heard.iter().map(|it| it.deliveries.len()).sum();
@@ -93,14 +93,18 @@ fn of_streams(evidence: &Evidence) -> [Row; 3] {
     ]
 }
 
-fn of_log(evidence: &Evidence) -> [Row; 4] {
+fn of_log(evidence: &Evidence) -> [Row; 6] {
     let truth = &evidence.truth;
-    let [commands, stale, compared, reads] =
-        [truth.commands, truth.stale, truth.compared, truth.reads].map(|count| count as usize);
+    let counts = [truth.commands, truth.stale, truth.compared, truth.states];
+    let [commands, stale, compared, states] = counts.map(|count| count as usize);
+    let [reads, writes] = [truth.reads, truth.writes].map(|count| count as usize);
+    let replicas = REPLICAS as u64;
     [
         ("commands applied again", commands, 1),
         ("commands of old leaders, refused", stale, 0),
         ("log entries compared between replicas", compared, 1),
+        ("states of replicas compared with the log", states, replicas),
         ("reads compared with the log", reads, 1),
+        ("writes compared with the log", writes, 1),
     ]
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::command::HostHealth;
 use muster_core::event::EventKind;
+use muster_core::health::Component;
 use muster_core::ids::{JobId, UnitIndex};
 use serde::Serialize;
 
 use crate::run::Fault;
 use crate::run::history::Operation;
-use crate::run::judge::Evidence;
-use crate::run::load::Heard;
+use crate::run::judge::{Displaced, Evidence};
 use crate::run::nemesis::Episode;
 
 /// Microseconds of a millisecond.
@@ -68,6 +68,10 @@ pub struct FaultFigures {
     pub back: Option<Spread>,
     /// Time from each repair until the cluster was whole.
     pub whole: Option<Spread>,
+    /// Time from each fault of a GPU until it was committed that nothing is placed there (P4).
+    pub closed: Option<Spread>,
+    /// Units that faults of GPUs displaced although they did not hold the GPU: there must be none (P4).
+    pub bystanders: Option<usize>,
 }
 
 /// An episode with what was heard from its fault until the next one.
@@ -84,7 +88,7 @@ pub(super) fn of_faults(evidence: &Evidence, to_us: u64) -> Vec<FaultFigures> {
     let ends = episodes.iter().skip(1).map(|next| next.began_us);
     let mut kinds: BTreeMap<Fault, Vec<Seen<'_>>> = BTreeMap::new();
     for (episode, until_us) in episodes.iter().zip(ends.chain([to_us])) {
-        let since = kinds_since(&heard, episode.began_us);
+        let since = heard.kinds_since(episode.began_us);
         let seen = Seen {
             episode,
             until_us,
@@ -109,6 +113,12 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
         let durations = valid.iter().flat_map(|it| displaced(it));
         Spread::of(durations.map(|it| it / MS_US).collect())
     };
+    let bystanders = || {
+        let heard = evidence.earliest();
+        let displaced =
+            { seen.iter() }.map(|it| Displaced::by(it.episode, &heard, &evidence.truth.grants));
+        displaced.map(|it| it.bystanders.len()).sum()
+    };
     FaultFigures {
         fault,
         made: valid.len(),
@@ -122,6 +132,8 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
         lost: fault.loses_host().then(|| spread(&lost)).flatten(),
         back: fault.displaces().then(back).flatten(),
         whole: spread(&|it| Some(it.episode.whole_us? - it.episode.healed_us)),
+        closed: spread(&closed),
+        bystanders: (fault == Fault::GpuFaulted).then(bystanders),
     }
 }
 
@@ -191,6 +203,14 @@ fn lost(seen: &Seen<'_>) -> Option<u64> {
     Some(at_us - seen.episode.began_us)
 }
 
+/// Time until nothing may be placed on the GPU that was broken, in microseconds.
+fn closed(seen: &Seen<'_>) -> Option<u64> {
+    let gpu = Component::Gpu(seen.episode.gpu?);
+    let is_closed = |kind: &EventKind| matches!(kind, EventKind::HealthChanged { component, to, .. } if *component == gpu && !to.accepts_work());
+    let (at_us, _) = { seen.kinds.iter() }.find(|(_, kind)| is_closed(kind))?;
+    Some(at_us - seen.episode.began_us)
+}
+
 /// Times until units that were displaced in the episode ran again, in microseconds.
 fn displaced(seen: &Seen<'_>) -> Vec<u64> {
     let mut waiting: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
@@ -211,43 +231,16 @@ fn displaced(seen: &Seen<'_>) -> Vec<u64> {
     back
 }
 
-/// Events from a time on, with the time at which each was heard.
-pub(super) fn kinds_since(heard: &Heard, from_us: u64) -> impl Iterator<Item = (u64, EventKind)> {
-    let since = heard
-        .deliveries
-        .iter()
-        .filter(move |it| it.at_us >= from_us);
-    since.flat_map(|delivery| {
-        // Kinds that this build does not know are none that are counted here.
-        let kinds = delivery.events.iter();
-        kinds.filter_map(|it| Some((delivery.at_us, EventKind::try_from(it.clone()).ok()?)))
-    })
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::ids::{AttemptEpoch, HostId, LeadershipEpoch, ReplicaId, Revision};
+    use muster_core::health::component::Phase;
+    use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, LeadershipEpoch, ReplicaId, Revision};
     use muster_core::state::RestartReason;
     use muster_core::time::TimeMs;
 
     use super::*;
     use crate::run::history::{Answer, Call, Outcome};
-
-    /// Broken at 1,000, repaired at 5,000 and whole at 6,000.
-    fn episode(fault: Fault) -> Episode {
-        Episode {
-            fault,
-            target: String::new(),
-            load_per_s: 100.0,
-            began_us: 1_000,
-            healed_us: 5_000,
-            whole_us: Some(6_000),
-            effect: None,
-            given_back: Vec::new(),
-            odd: Vec::new(),
-        }
-    }
 
     #[test]
     fn percentiles_are_durations_that_were_measured() {
@@ -274,7 +267,7 @@ mod tests {
                 phase: None,
             }),
         };
-        let episode = episode(Fault::LeaderKilled);
+        let episode = Episode::of(Fault::LeaderKilled);
         let operations = [100, 900, 4_000, 4_100, 9_000].map(write);
         // From the fault at 1,000 to 4,000; what was before it does not count, the gap at the end is longer.
         let until = |until_us, count: usize| unwritable(&episode, until_us, &operations[..count]);
@@ -287,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_is_displaced_comes_back_before_the_next_fault_or_not_at_all() {
-        let episode = episode(Fault::HostKilled);
+        let episode = Episode::of(Fault::HostKilled);
         let (job, unit) = (JobId(1), UnitIndex(0));
         let requeued = EventKind::UnitRequeued {
             job,
@@ -313,8 +306,36 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_is_closed_once_nothing_may_be_placed_there() {
+        let episode = Episode {
+            gpu: Some(GpuUuid(7)),
+            ..Episode::of(Fault::GpuFaulted)
+        };
+        let changed = |gpu, to| EventKind::HealthChanged {
+            component: Component::Gpu(GpuUuid(gpu)),
+            host: HostId(1),
+            host_name: "node01".to_owned(),
+            from: Phase::Healthy,
+            to,
+            rule: "xid".to_owned(),
+            evidence: String::new(),
+        };
+        let kinds = vec![
+            (1_100, changed(8, Phase::Blocked)),
+            (1_200, changed(7, Phase::Suspect)),
+            (1_300, changed(7, Phase::Blocked)),
+        ];
+        let seen = Seen {
+            episode: &episode,
+            until_us: 9_000,
+            kinds,
+        };
+        assert_eq!(closed(&seen), Some(300));
+    }
+
+    #[test]
     fn a_leader_that_dies_with_a_host_counts_once_another_leads_and_work_was_displaced() {
-        let episode = episode(Fault::LeaderAndHostKilled);
+        let episode = Episode::of(Fault::LeaderAndHostKilled);
         let led = EventKind::LeaderBegan {
             replica: ReplicaId(2),
             epoch: LeadershipEpoch(7),
@@ -363,7 +384,7 @@ mod tests {
             let counts = [None, Some(false), Some(true)].map(|effect| {
                 let episode = Episode {
                     effect,
-                    ..episode(fault)
+                    ..Episode::of(fault)
                 };
                 has_effect(&Seen {
                     episode: &episode,

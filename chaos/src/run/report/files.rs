@@ -9,7 +9,7 @@ use muster_proto::v1;
 use muster_simulate::report::Page;
 use serde::Serialize;
 
-use super::text::FAULT_TITLES;
+use super::text::{CHECK_TITLES, FAULT_TITLES};
 use super::{RunReport, picture};
 use crate::run::RunError;
 use crate::run::judge::Evidence;
@@ -104,6 +104,9 @@ fn page(report: &RunReport, evidence: &Evidence, span_us: (u64, u64)) -> String 
     page.add(&picture::of_gpus(evidence, span_us));
     page.heading("Faults");
     page.table(&FAULT_TITLES, &report.fault_rows());
+    page.sentences(&report.notes());
+    page.heading("What was judged");
+    page.table(&CHECK_TITLES, &report.check_rows());
     page.heading("What the verdict rests on");
     page.table(&["what", "count"], &report.coverage_rows());
     page.finish()

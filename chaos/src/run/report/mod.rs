@@ -10,7 +10,7 @@ use muster_core::ids::Revision;
 use serde::Serialize;
 
 use super::Profile;
-use super::judge::{Evidence, Violation, judge};
+use super::judge::{Check, Evidence, Violation, checks, judge};
 use super::options::RunOptions;
 use super::target::Grounds;
 
@@ -61,6 +61,8 @@ pub struct RunReport {
     pub violations: Vec<Violation>,
     /// Why it proves nothing, if so.
     pub invalid: Vec<String>,
+    /// How much each promise was put to the test.
+    pub checks: Vec<Check>,
     /// What every kind of fault cost.
     pub faults: Vec<FaultFigures>,
     /// What the verdict rests on.
@@ -88,6 +90,8 @@ pub(super) struct Asked {
 pub(super) struct Judged {
     /// What must not have been.
     pub(super) violations: Vec<Violation>,
+    /// How much each promise was put to the test.
+    pub(super) checks: Vec<Check>,
     /// What the verdict rests on.
     pub(super) coverage: Vec<Coverage>,
     /// What else is missing for it to prove anything.
@@ -110,8 +114,10 @@ impl RunReport {
             repetitions: options.repetitions,
             again: again(options),
         };
+        let violations = judge(evidence);
         let judged = Judged {
-            violations: judge(evidence),
+            checks: Check::all(checks::judged(evidence), &violations),
+            violations,
             coverage: coverage::of(evidence),
             invalid,
         };
@@ -127,6 +133,7 @@ impl RunReport {
     ) -> Self {
         let Judged {
             violations,
+            checks,
             coverage,
             invalid: others,
         } = judged;
@@ -165,6 +172,7 @@ impl RunReport {
             seconds: (to_us - from_us) as f64 / 1e6,
             violations,
             invalid,
+            checks,
             faults,
             coverage,
             grounds: None,

@@ -6,14 +6,17 @@ use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, GpuUuid};
 use muster_simulate::report::{Axis, Picture};
 
-use super::figures::kinds_since;
+use crate::run::Fault;
 use crate::run::judge::Evidence;
+use crate::run::nemesis::Episode;
 
 /// Time without an acknowledged write that is drawn, in microseconds.
 const GAP_US_MIN: u64 = 250_000;
 /// Rows of replicas: at least those of a cluster of our own, at most so many of another one.
 const REPLICAS_MIN: usize = 3;
 const REPLICAS_MAX: usize = 16;
+/// How replicas are called, before their id.
+const REPLICA_PREFIX: &str = "replica-";
 /// Height of a row with a name, and of one of the many GPUs, in pixels.
 const ROW_HEIGHT: f64 = 22.0;
 const GPU_ROW_HEIGHT: f64 = 7.0;
@@ -22,18 +25,24 @@ const LEADER: &str = "hsl(211 58% 52%)";
 const FAULT: &str = "hsl(4 70% 55%)";
 const REPAIR: &str = "hsl(40 80% 60%)";
 const GAP: &str = "hsl(4 70% 40%)";
+const DOWN: &str = "hsl(0 0% 25%)";
+const STILL: &str = "hsl(0 0% 60%)";
+const CUT: &str = "hsl(285 45% 60%)";
 /// Hue between one job's colour and the next, in degrees: the golden angle keeps neighbours apart.
 const HUE_STEP: f64 = 137.508;
 
 /// What the colours mean.
-pub(super) const LEGEND: [(&str, &str); 4] = [
+pub(super) const LEGEND: [(&str, &str); 7] = [
     ("leads", LEADER),
+    ("does not run", DOWN),
+    ("stands still", STILL),
+    ("cut off", CUT),
     ("broken", FAULT),
     ("repaired, not yet whole", REPAIR),
     ("no write acknowledged", GAP),
 ];
 
-/// Leaders, faults and gaps, a row each.
+/// Replicas with what was done to them, faults and gaps, a row each.
 pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> String {
     let seconds = |at_us: u64| at_us.saturating_sub(from_us) as f64 / 1e6;
     let led = leaderships(evidence, to_us);
@@ -48,6 +57,12 @@ pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> S
     for (replica, began_us, ended_us) in led {
         let span = (seconds(began_us), seconds(ended_us));
         picture.bar(replica, span, LEADER, "leads");
+    }
+    for episode in &evidence.episodes {
+        if let Some((replica, colour)) = struck(episode).filter(|(row, _)| *row < replicas) {
+            let span = (seconds(episode.began_us), seconds(episode.healed_us));
+            picture.bar(replica, span, colour, episode.fault.words());
+        }
     }
     picture.row_name(replicas, "faults");
     for episode in &evidence.episodes {
@@ -70,9 +85,28 @@ pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> S
     picture.finish()
 }
 
+/// The replica that a fault silences, by its position, and the colour for how; none if it silences none.
+fn struck(episode: &Episode) -> Option<(usize, &'static str)> {
+    let colour = match episode.fault {
+        Fault::LeaderKilled
+        | Fault::FollowerKilled
+        | Fault::LeaderAndHostKilled
+        | Fault::SyncFailed
+        | Fault::SnapshotStorm => DOWN,
+        Fault::LeaderPaused => STILL,
+        Fault::LeaderDeaf | Fault::LeaderMute | Fault::LeaderParted => CUT,
+        _ => return None,
+    };
+    let name = episode.target.split(' ').next()?;
+    let id: usize = name.strip_prefix(REPLICA_PREFIX)?.parse().ok()?;
+    Some((id.checked_sub(1)?, colour))
+}
+
 /// Who led from when to when: position, then microseconds.
 fn leaderships(evidence: &Evidence, to_us: u64) -> Vec<(usize, u64, u64)> {
-    let began: Vec<(u64, usize)> = kinds_since(&evidence.earliest(), 0)
+    let began: Vec<(u64, usize)> = evidence
+        .earliest()
+        .kinds_since(0)
         .filter_map(|(at_us, kind)| match kind {
             EventKind::LeaderBegan { replica, .. } => {
                 let position = usize::try_from(replica.get()).ok()?.checked_sub(1)?;
@@ -100,7 +134,8 @@ pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> Stri
         }
     }
     let earliest = evidence.earliest();
-    let ends: BTreeMap<AttemptEpoch, u64> = kinds_since(&earliest, 0)
+    let ends: BTreeMap<AttemptEpoch, u64> = earliest
+        .kinds_since(0)
         .filter_map(|(at_us, kind)| match kind {
             EventKind::AttemptEnded { epoch, .. } => Some((epoch, at_us)),
             _ => None,
@@ -129,4 +164,28 @@ pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> Stri
         }
     }
     picture.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_silences_a_replica_is_drawn_in_its_own_row() {
+        let struck_by = |fault, target: &str| {
+            struck(&Episode {
+                target: target.to_owned(),
+                ..Episode::of(fault)
+            })
+        };
+        let both = struck_by(Fault::LeaderAndHostKilled, "replica-3 and node02");
+        assert_eq!(both, Some((2, DOWN)));
+        assert_eq!(
+            struck_by(Fault::LeaderPaused, "replica-1"),
+            Some((0, STILL))
+        );
+        assert_eq!(struck_by(Fault::LeaderMute, "replica-2"), Some((1, CUT)));
+        assert_eq!(struck_by(Fault::HostKilled, "node01"), None);
+        assert_eq!(struck_by(Fault::LeaderKilled, "?"), None);
+    }
 }

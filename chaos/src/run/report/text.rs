@@ -11,12 +11,17 @@ const SECOND_MS: f64 = 1_000.0;
 pub(super) const FAULT_TITLES: [&str; 7] = [
     "fault",
     "made",
-    "no write for (p50 / p99 / max)",
+    "no write for (p50 / p99 / max, of n)",
     "placed after",
     "host lost after",
     "displaced work back after",
     "whole after repair",
 ];
+
+/// Titles of the table of promises.
+pub(super) const CHECK_TITLES: [&str; 3] = ["promise", "judged", "broken"];
+/// Repetitions from which on the longest time says something.
+const REPETITIONS_MIN: usize = 9;
 
 impl RunReport {
     /// The last word, in one sentence.
@@ -39,6 +44,27 @@ impl RunReport {
     /// A row of the table for each kind of fault.
     pub(super) fn fault_rows(&self) -> Vec<Vec<String>> {
         self.faults.iter().map(fault_row).collect()
+    }
+
+    /// What has to be said of the figures beside.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self.faults.iter().filter_map(of_gpus).collect();
+        if self.faults.iter().any(|it| it.made < REPETITIONS_MIN) {
+            notes.push(format!(
+                "Figures of fewer than {REPETITIONS_MIN} repetitions: the longest time says little."
+            ));
+        }
+        notes
+    }
+
+    /// A row for each promise.
+    pub(super) fn check_rows(&self) -> Vec<Vec<String>> {
+        let rows = self.checks.iter().map(|it| {
+            let judged = format!("{} {}", it.judged, it.what);
+            let broken = format!("{} violations", it.violations);
+            vec![it.invariant.words().to_owned(), judged, broken]
+        });
+        rows.collect()
     }
 
     /// A row for each thing that was counted.
@@ -65,12 +91,22 @@ fn fault_row(figures: &FaultFigures) -> Vec<String> {
     ]
 }
 
+/// P4, where GPUs were broken.
+fn of_gpus(figures: &FaultFigures) -> Option<String> {
+    let bystanders = figures.bystanders?;
+    let what = figures.fault.words();
+    let closed = spread(figures.closed);
+    Some(format!(
+        "{what}: nothing was placed there any more after {closed}; {bystanders} units that did not hold the GPU lost their place."
+    ))
+}
+
 fn spread(spread: Option<Spread>) -> String {
     spread.map_or_else(
         || "-".to_owned(),
         |it| {
             let [p50, p99, max] = [it.p50_ms, it.p99_ms, it.max_ms].map(|ms| ms as f64 / SECOND_MS);
-            format!("{p50:.2} / {p99:.2} / {max:.2} s")
+            format!("{p50:.2} / {p99:.2} / {max:.2} s, {}", it.count)
         },
     )
 }
@@ -105,7 +141,74 @@ impl fmt::Display for RunReport {
         writeln!(formatter, "Again: `{}`\n", self.again)?;
         writeln!(formatter, "## Faults\n")?;
         table(formatter, &FAULT_TITLES, &self.fault_rows())?;
+        for note in self.notes() {
+            writeln!(formatter, "{note}\n")?;
+        }
+        writeln!(formatter, "## What was judged\n")?;
+        table(formatter, &CHECK_TITLES, &self.check_rows())?;
         writeln!(formatter, "## What the verdict rests on\n")?;
         table(formatter, &["what", "count"], &self.coverage_rows())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::judge::{Check, Invariant};
+    use crate::run::Fault;
+
+    fn report(made: usize) -> RunReport {
+        let spread = Spread {
+            count: made,
+            p50_ms: 120,
+            p99_ms: 340,
+            max_ms: 340,
+        };
+        RunReport {
+            verdict: Verdict::Accepted,
+            profile: "gpu-faults",
+            seed: 0,
+            repetitions: 1,
+            version: "0",
+            seconds: 1.0,
+            violations: Vec::new(),
+            invalid: Vec::new(),
+            checks: vec![Check {
+                invariant: Invariant::Watch,
+                judged: 40,
+                what: "revisions",
+                violations: 0,
+            }],
+            faults: vec![FaultFigures {
+                fault: Fault::GpuFaulted,
+                made,
+                without_load: 0,
+                without_effect: 0,
+                unwritable: Some(spread),
+                placed: None,
+                lost: None,
+                back: None,
+                whole: None,
+                closed: Some(spread),
+                bystanders: Some(0),
+            }],
+            coverage: Vec::new(),
+            grounds: None,
+            again: "muster chaos run".to_owned(),
+        }
+    }
+
+    #[test]
+    fn figures_say_of_how_many_they_are_and_promises_how_much_was_judged() {
+        let text = report(3).to_string();
+        for part in [
+            "| 0.12 / 0.34 / 0.34 s, 3 |",
+            "| I10 watchers hear everything, once, in order | 40 revisions | 0 violations |",
+            "placed there any more after 0.12 / 0.34 / 0.34 s, 3; 0 units",
+            "fewer than 9 repetitions",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!report(9).to_string().contains("fewer than"));
     }
 }

@@ -12,7 +12,7 @@ use super::clean::has_ended;
 use crate::check::Acknowledged;
 use crate::run::Fault;
 use crate::run::history::{Call, Outcome};
-use crate::run::judge::{Evidence, Invariant, Violation, order, tasks, told, watch};
+use crate::run::judge::{Check, Evidence, Invariant, Violation, checks, order, tasks, told, watch};
 use crate::run::load::Heard;
 use crate::run::report::{Coverage, Judged, coverage};
 use crate::run::truth::Truth;
@@ -64,7 +64,10 @@ pub(super) fn judge(evidence: &Evidence, own: &[v1::Job], allowed: &BTreeSet<Fau
     );
     violations.extend(of_progress(evidence, own));
     violations.sort_by_key(|violation| violation.invariant);
+    let told = (story.attempts_told, story.leaders_told);
+    let judged = checks::judged_outside(evidence, told, (reads, own.len()));
     Judged {
+        checks: Check::all(judged, &violations),
         violations,
         coverage: coverage_of(evidence, own, reads, allowed),
         invalid: Vec::new(),
@@ -79,6 +82,8 @@ struct Story {
     /// The newest attempt of each unit, and whether it lives.
     attempts: BTreeMap<(JobId, UnitIndex), (AttemptEpoch, bool)>,
     leader: Option<LeadershipEpoch>,
+    attempts_told: usize,
+    leaders_told: usize,
     violations: Vec<Violation>,
 }
 
@@ -109,6 +114,7 @@ impl Story {
             EventKind::AttemptPlaced {
                 job, unit, epoch, ..
             } => {
+                self.attempts_told += 1;
                 let newest = self.attempts.insert((*job, *unit), (*epoch, true));
                 if let Some((before, _)) =
                     newest.filter(|(before, lives)| *lives || before >= epoch)
@@ -129,6 +135,7 @@ impl Story {
                 }
             }
             EventKind::LeaderBegan { epoch, .. } => {
+                self.leaders_told += 1;
                 if let Some(before) = self.leader.replace(*epoch).filter(|before| before >= epoch) {
                     let text = format!("leadership {epoch} began after leadership {before}");
                     self.violation(Invariant::Fencing, text);
@@ -370,6 +377,7 @@ mod tests {
             calls_until_us: 0,
             last: Revision(0),
             book: crate::run::book::Book::default(),
+            journals: Vec::new(),
             episodes: Vec::new(),
         }
     }

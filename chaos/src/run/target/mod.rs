@@ -9,6 +9,7 @@
 //! What cannot be judged so is named in the report.
 
 mod acts;
+mod again;
 mod clean;
 mod hosts;
 mod judge;
@@ -32,11 +33,11 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::book::Book;
 use super::clock::now_us;
-use super::history::History;
+use super::history::{Answer, Call, History};
 use super::judge::Evidence;
 use super::load::{GANG_TASKS_MAX, Tool, Users, Watchers, Workshop};
 use super::nemesis::Episode;
-use super::options::{DRAIN_PATIENCE, POLL};
+use super::options::{DRAIN_PATIENCE, POLL, USERS};
 use super::report::{self, Asked};
 use super::{Fault, RunError, RunReport};
 use crate::demo::timeline::{Output, Timeline, Voice};
@@ -54,15 +55,17 @@ const SEVERAL_GPUS: u32 = 2;
 /// What a run on the cluster of others is made from.
 #[derive(Clone, Debug)]
 pub struct TargetOptions {
-    /// Replicas, as `host:port`; the others are learnt from the first that answers.
-    pub addresses: Vec<String>,
+    /// Replicas (the others are learnt from the first that answers), whom to trust, and who calls.
+    pub cluster: ClientConfig,
+    /// What the command line calls that cluster and that caller, if it does, for the command that does it again.
+    pub context: Option<String>,
     /// What may be done; each of them is done once a round.
     pub allowed: BTreeSet<Fault>,
     /// Agents on this machine that may be frozen or killed, if that is allowed.
     pub agents: Vec<NamedAgent>,
     /// Process ids of replicas on this machine, likewise.
     pub replicas: Vec<i32>,
-    /// Who submits, blocks and cancels.
+    /// Who submits, blocks and cancels, where nobody has to prove it.
     pub user: String,
     /// Where jobs wait; the cluster's default if none is named.
     pub queue: Option<String>,
@@ -131,13 +134,13 @@ pub async fn run_target(
     ));
     fs::create_dir_all(&options.out).map_err(making)?;
     let processes = Arc::new(named_processes(options)?);
-    let client = connect(options.addresses.clone()).await?;
+    let client = connect(options.cluster.clone()).await?;
     client.discover().await?;
-    let tag = Tag::new(&options.user, options.queue.as_deref());
+    let mut tag = Tag::new(&options.user, options.queue.as_deref());
     let told = format!("run {}: jobs and blocks of it carry that name", tag.run);
     timeline.say(Voice::Stage, &told);
     let worked = tokio::select! {
-        worked = work(options, (&client, &tag), &processes, timeline) => Some(worked),
+        worked = work(options, (&client, &mut tag), &processes, timeline) => Some(worked),
         () = stop => None,
     };
     timeline.say(Voice::Stage, "what the run made is cleared away");
@@ -171,27 +174,31 @@ struct Worked {
 
 async fn work(
     options: &TargetOptions,
-    (client, tag): (&Client, &Tag),
+    (client, tag): (&Client, &mut Tag),
     processes: &Arc<Vec<NamedProcess>>,
     timeline: Timeline,
 ) -> Result<Worked, RunError> {
     let status = client.status(v1::Consistency::Linearizable).await?;
-    let addresses: Vec<String> = { status.replicas.iter() }
-        .map(|replica| replica.address.clone())
-        .collect();
+    let addresses = status.replicas.iter();
+    let cluster = ClientConfig {
+        addresses: addresses.map(|replica| replica.address.clone()).collect(),
+        ..options.cluster.clone()
+    };
     let begin = Revision(status.revision);
     let foreign_jobs = foreign_jobs(client).await?;
-    let workshop = workshop(options, client, tag).await?;
+    let mut workshop = workshop(options, client, tag).await?;
     let history = Arc::new(History::default());
+    let watchers = Watchers::begin(&cluster, begin).await?;
+    tag.user = introduce(client, &workshop, &history).await?;
+    workshop.tag = Some(tag.clone());
     let random = ChaCha8Rng::seed_from_u64(options.seed);
-    let connection = (client.clone(), addresses.clone());
+    let connection = (client.clone(), cluster.clone());
     let means = (Arc::clone(processes), Arc::clone(&history));
     let allowed = options.allowed.clone();
     let mut outside =
         Outside::new(connection, tag.clone(), allowed, means, (random, timeline)).await?;
-    let watchers = Watchers::begin(&addresses, begin).await?;
     let from_us = now_us();
-    let users = Users::begin(&addresses, options.seed, &workshop, &history).await?;
+    let users = Users::begin(&cluster, options.seed, &workshop, &history).await?;
     let episodes = strike_all(options, &mut outside, timeline).await?;
     users.end().await;
     let calls_until_us = now_us();
@@ -223,6 +230,7 @@ async fn work(
         last,
         book,
         truth,
+        journals: Vec::new(),
         episodes,
     };
     Ok(Worked {
@@ -323,8 +331,32 @@ async fn workshop(
         tag: Some(tag.clone()),
         cancels: options.allowed.contains(&Fault::JobsCancelled),
     };
-    client.validate_job(workshop.sample()).await?;
+    client.validate_job(workshop.sample().1).await?;
     Ok(workshop)
+}
+
+/// Submits the first job of the run, and gives the name under which the cluster keeps it: who proves who they are is called so,
+/// whatever they say.
+async fn introduce(
+    client: &Client,
+    workshop: &Workshop,
+    history: &History,
+) -> Result<String, RunError> {
+    let (request, spec) = workshop.sample();
+    let submitted = async {
+        let submitted = client.submit_job_as(request.to_string(), spec).await?;
+        Ok(Answer {
+            job: submitted.job,
+            revision: submitted.revision,
+            phase: None,
+        })
+    };
+    let answer = history
+        .note(USERS, Call::Submit(request), submitted)
+        .await?;
+    let read = client.get_job(answer.job, 1, v1::Consistency::Linearizable);
+    let spec = read.await?.job.spec;
+    Ok(spec.map(|spec| spec.user).unwrap_or_default())
 }
 
 /// Judges and writes the report.
@@ -344,7 +376,7 @@ fn conclude(
         profile: "target",
         seed: options.seed,
         repetitions: options.repetitions,
-        again: again(options),
+        again: again::command(options),
     };
     let mut report = RunReport::drawn_up(asked, judged, &evidence, span_us);
     report.grounds = Some(grounds);
@@ -352,36 +384,11 @@ fn conclude(
     Ok(report)
 }
 
-/// The command that makes the same run: the same draws, on what is there by then.
-fn again(options: &TargetOptions) -> String {
-    let mut words = format!(
-        "muster chaos run --target {} --seed {} --repetitions {}",
-        options.addresses.join(","),
-        options.seed,
-        options.repetitions
-    );
-    let allowed: Vec<&str> = options
-        .allowed
-        .iter()
-        .filter_map(|it| it.permission())
-        .collect();
-    if !allowed.is_empty() {
-        words.push_str(&format!(" --allow {}", allowed.join(",")));
-    }
-    if let Some(queue) = &options.queue {
-        words.push_str(&format!(" --queue {queue}"));
-    }
-    if let Some((_, folder)) = &options.book {
-        words.push_str(&format!(" --book {}", folder.display()));
-    }
-    words
-}
-
-async fn connect(addresses: Vec<String>) -> Result<Client, RunError> {
+async fn connect(cluster: ClientConfig) -> Result<Client, RunError> {
     let config = ClientConfig {
         discover: false,
         unreachable_deadline: Duration::ZERO,
-        ..ClientConfig::new(addresses)
+        ..cluster
     };
     Ok(Client::connect(config).await?)
 }

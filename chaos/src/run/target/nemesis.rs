@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use muster_client::Client;
+use muster_client::{Client, ClientConfig};
 use muster_proto::v1;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep, timeout};
@@ -66,18 +66,22 @@ pub(super) struct Outside {
 impl Outside {
     /// Looks at how the cluster is, before anything is done to it.
     pub(super) async fn new(
-        (client, addresses): (Client, Vec<String>),
+        (client, cluster): (Client, ClientConfig),
         tag: Tag,
         allowed: BTreeSet<Fault>,
         (processes, history): (Arc<Vec<NamedProcess>>, Arc<History>),
         (random, timeline): (ChaCha8Rng, Timeline),
     ) -> Result<Self, RunError> {
         let mut replicas = Vec::new();
-        for address in addresses {
-            let pinned = connect(vec![address.clone()]).await?;
+        for address in &cluster.addresses {
+            let one = ClientConfig {
+                addresses: vec![address.clone()],
+                ..cluster.clone()
+            };
+            let pinned = connect(one).await?;
             let answer = timeout(LOOK, pinned.status(v1::Consistency::Stale)).await;
             if matches!(answer, Ok(Ok(_))) {
-                replicas.push((address, pinned));
+                replicas.push((address.clone(), pinned));
             }
         }
         let (_, hosts) = client.list_hosts(v1::ListHostsRequest::default()).await?;
@@ -143,6 +147,7 @@ impl Outside {
             fault,
             target: act.target,
             load_per_s: answered as f64 / CALM.as_secs_f64(),
+            gpu: None,
             began_us,
             healed_us,
             whole_us,

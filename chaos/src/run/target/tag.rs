@@ -16,7 +16,7 @@ const STOP_GRACE_MS: u64 = 1_000;
 pub(in crate::run) struct Tag {
     /// Names the run.
     pub(super) run: String,
-    /// Who submits, blocks and cancels.
+    /// Who submits, blocks and cancels: as the cluster has it, once it has said so.
     pub(in crate::run) user: String,
     /// Where jobs wait; the cluster's default if none is named.
     queue: Option<String>,

@@ -30,6 +30,13 @@ use crate::service::chain;
 /// broken or if the run proves nothing; then the cluster's folder stays. Needs `unshare`, `nsenter`, `mount` and `ip`, and the right to make namespaces;
 /// slow-fsync, io-error and clock also need `cc`. None of that with --target.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes: 0 accepted, every promise held; 1 rejected (one was broken), invalid (too little load, or a fault without its \
+effect: the run proves nothing), or the run itself failed; 64 usage.
+
+A cluster of our own needs `unshare`, `nsenter`, `ip` and `mount` and the right to make namespaces (root, or user \
+namespaces); profiles slow-fsync, io-error, clock and all also need `cc`. --target needs none of that. docs/chaos.md has \
+the profiles, the judges, and what may be done to a cluster of yours.")]
 pub(crate) struct Run {
     /// What is broken, in a cluster of our own [default: smoke]
     #[arg(long, value_name = "NAME", value_parser = profile_parser(), conflicts_with = "target")]
@@ -106,7 +113,9 @@ impl Run {
             repetitions: self.repetitions.get(),
             seed: self.seed,
             out: out.clone(),
-            ..self.target.wanted(self.apart.trainer, self.repetitions)?
+            ..self
+                .target
+                .wanted(options, self.apart.trainer, self.repetitions)?
         };
         let run = runtime()?.block_on(async {
             let mut terminate = signal(SignalKind::terminate())

@@ -11,8 +11,10 @@ use muster_chaos::sim::sweep::{SweepOptions, sweep};
 use muster_chaos::sim::world::{WorldOptions, simulate};
 
 use crate::command::demo::own_binary;
+use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::output::Format;
 
 /// Hosts of a simulated cluster at most.
 const WORKERS_MAX: i64 = 1_000;
@@ -23,6 +25,9 @@ const WORKERS_MAX: i64 = 1_000;
 /// with 0 only if every promise held, the known bugs were found and every situation came about. Whatever fails is printed with
 /// the command that shows it again.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes: 0 every promise held, the known bugs were found and every situation came about; 1 otherwise; 64 usage. Whatever \
+fails is printed with the command that shows it again. Text is printed as it comes about: of -o only table is possible.")]
 pub(crate) struct Sim {
     /// First seed
     #[arg(long, default_value_t = 0)]
@@ -58,7 +63,7 @@ pub(crate) struct WorldFlags {
     /// Jobs of each user; by default one in four seconds, or in 150 where things go as in production
     #[arg(long, value_name = "COUNT")]
     jobs: Option<u32>,
-    /// Hosts of eight GPUs each; two to seven of different sizes by default
+    /// Hosts of eight GPUs each; by default two to seven of different sizes, and in one world in 64 up to 200
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=WORKERS_MAX))]
     workers: Option<u32>,
     /// How fast things happen: jobs of seconds and a fault every two, or as in production, where jobs run as long as on
@@ -105,7 +110,12 @@ fn tempo_parser() -> impl TypedValueParser<Value = Tempo> {
 
 impl Sim {
     /// Does it.
-    pub(crate) fn run(self) -> Result<Exit, Failure> {
+    pub(crate) fn run(self, connection: &Options) -> Result<Exit, Failure> {
+        if connection.screen().format != Format::Table {
+            return Err(Failure::usage(
+                "a sweep prints text as it comes about: there is no other form of it (-o)",
+            ));
+        }
         let failed = |error| Failure::new(format!("cannot simulate: {error}"));
         let mut output = io::stdout();
         if self.digest {

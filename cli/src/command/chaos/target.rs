@@ -10,7 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use muster_chaos::run::{Fault, NamedAgent, TargetOptions};
 
 use crate::command::demo::{own_binary, trainer_program};
-use crate::connection::current_user;
+use crate::connection::{Options, current_user};
 use crate::failure::Failure;
 
 /// Which cluster, and what its owner allows.
@@ -70,6 +70,7 @@ impl Target {
     /// What is wanted, but for what every run has. `trainer` only counts with a book.
     pub(super) fn wanted(
         self,
+        connection: &Options,
         trainer: Option<PathBuf>,
         repetitions: NonZero<u32>,
     ) -> Result<TargetOptions, Failure> {
@@ -100,7 +101,8 @@ impl Target {
             Some(folder) => Some((trainer_program(trainer, &own_binary()?)?, folder)),
         };
         Ok(TargetOptions {
-            addresses: self.target,
+            cluster: connection.settings_for(self.target)?,
+            context: connection.context().map(str::to_owned),
             allowed,
             agents: self.agent_pid.into_iter().map(|agent| agent.0).collect(),
             replicas: self.replica_pid,

@@ -1,0 +1,156 @@
+//! P4: the fault of a GPU displaces whoever held that GPU, and nobody else.
+
+use std::collections::BTreeMap;
+
+use muster_core::event::EventKind;
+use muster_core::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_core::state::RestartReason;
+
+use super::{Evidence, Invariant, Violation};
+use crate::run::load::Heard;
+use crate::run::nemesis::Episode;
+use crate::run::truth::Grant;
+
+/// Whom a fault of a GPU displaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::run) struct Displaced {
+    /// Units that held the GPU.
+    pub(in crate::run) holders: usize,
+    /// Units that did not.
+    pub(in crate::run) bystanders: Vec<(JobId, UnitIndex)>,
+}
+
+impl Displaced {
+    /// What was heard from the fault until the cluster was whole again; nothing where no GPU was hit.
+    pub(in crate::run) fn by(
+        episode: &Episode,
+        heard: &Heard,
+        grants: &BTreeMap<AttemptEpoch, Grant>,
+    ) -> Self {
+        let mut displaced = Self::default();
+        let Some(gpu) = episode.gpu else {
+            return displaced;
+        };
+        let mut ended: BTreeMap<(JobId, UnitIndex), AttemptEpoch> = BTreeMap::new();
+        let kinds = heard.kinds_since(episode.began_us);
+        for (_, kind) in kinds.take_while(|(at_us, _)| *at_us <= episode.ended_us()) {
+            match kind {
+                EventKind::AttemptEnded {
+                    job, unit, epoch, ..
+                } => {
+                    ended.insert((job, unit), epoch);
+                }
+                EventKind::UnitRequeued {
+                    job,
+                    unit,
+                    reason: RestartReason::Infra,
+                    ..
+                } => {
+                    let epoch = ended.get(&(job, unit));
+                    match epoch.and_then(|epoch| grants.get(epoch)) {
+                        Some(grant) if grant.gpus.contains(&gpu) => displaced.holders += 1,
+                        Some(_) => displaced.bystanders.push((job, unit)),
+                        // Its attempt ended before the fault.
+                        None => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+        displaced
+    }
+}
+
+pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
+    let heard = evidence.earliest();
+    let mut found = Vec::new();
+    for episode in &evidence.episodes {
+        let displaced = Displaced::by(episode, &heard, &evidence.truth.grants);
+        found.extend(displaced.bystanders.iter().map(|(job, unit)| Violation {
+            invariant: Invariant::Bystanders,
+            text: format!(
+                "unit {unit} of job {job} lost its place by the fault of {}, which it did not hold",
+                episode.target
+            ),
+        }));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use muster_core::ids::{GpuUuid, Revision};
+    use muster_core::time::TimeMs;
+    use muster_proto::v1;
+
+    use super::*;
+    use crate::run::Fault;
+    use crate::run::load::Delivery;
+
+    #[test]
+    fn who_lost_its_place_without_holding_the_gpu_is_a_bystander() {
+        let grant = |job, gpu| Grant {
+            job: JobId(job),
+            unit: UnitIndex(0),
+            number: 1,
+            gpus: BTreeSet::from([GpuUuid(gpu)]),
+        };
+        let grants = BTreeMap::from([
+            (AttemptEpoch(4), grant(1, 7)),
+            (AttemptEpoch(5), grant(2, 8)),
+            (AttemptEpoch(6), grant(3, 8)),
+        ]);
+        let requeued = |job, epoch, at_us, reason| {
+            let (job, unit) = (JobId(job), UnitIndex(0));
+            let kinds = [
+                EventKind::AttemptEnded {
+                    job,
+                    unit,
+                    epoch: AttemptEpoch(epoch),
+                    hosts: Vec::new(),
+                    detail: String::new(),
+                    blame: None,
+                },
+                EventKind::UnitRequeued {
+                    job,
+                    unit,
+                    reason,
+                    not_before: TimeMs(0),
+                },
+            ];
+            Delivery {
+                revision: Revision(at_us),
+                events: kinds.iter().map(v1::Event::from).collect(),
+                at_us,
+            }
+        };
+        let infra = RestartReason::Infra;
+        let heard = Heard {
+            deliveries: vec![
+                requeued(1, 4, 2_000, infra),
+                requeued(2, 5, 3_000, infra),
+                // By its own doing; and after everything was over.
+                requeued(3, 6, 4_000, RestartReason::User),
+                requeued(3, 6, 9_000, infra),
+            ],
+            ..Heard::default()
+        };
+        let mut episode = Episode::of(Fault::GpuFaulted);
+        assert_eq!(
+            Displaced::by(&episode, &heard, &grants),
+            Displaced::default()
+        );
+        episode.gpu = Some(GpuUuid(7));
+        let displaced = Displaced::by(&episode, &heard, &grants);
+        let bystanders = vec![(JobId(2), UnitIndex(0))];
+        assert_eq!(
+            displaced,
+            Displaced {
+                holders: 1,
+                bystanders
+            }
+        );
+    }
+}

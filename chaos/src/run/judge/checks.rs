@@ -1,0 +1,203 @@
+//! How much each promise was put to the test.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::bystanders::Displaced;
+use super::{Evidence, Invariant, Violation};
+use crate::run::book::Book;
+
+/// One promise: what it was held against, and how often it was broken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Which.
+    pub invariant: Invariant,
+    /// How much was judged.
+    pub judged: usize,
+    /// Of what.
+    pub what: &'static str,
+    /// How often it was broken.
+    pub violations: usize,
+}
+
+/// A promise, how much was judged, and of what.
+pub(in crate::run) type Judged = (Invariant, usize, &'static str);
+
+impl Check {
+    /// A row for each promise that was judged.
+    pub(in crate::run) fn all(
+        judged: impl IntoIterator<Item = Judged>,
+        violations: &[Violation],
+    ) -> Vec<Self> {
+        let of = |invariant| {
+            let broken = violations.iter().filter(|it| it.invariant == invariant);
+            broken.count()
+        };
+        let rows = judged.into_iter().map(|(invariant, judged, what)| Self {
+            invariant,
+            judged,
+            what,
+            violations: of(invariant),
+        });
+        rows.collect()
+    }
+}
+
+/// What was judged in a cluster of our own.
+pub(in crate::run) fn judged(evidence: &Evidence) -> Vec<Judged> {
+    let truth = &evidence.truth;
+    let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let leaders: usize = evidence.journals.iter().map(|it| it.leaders()).sum();
+    let starts: usize = evidence.journals.iter().map(|it| it.starts()).sum();
+    let [locks, runs, gangs] = of_book(&evidence.book);
+    vec![
+        (Invariant::Exclusivity, locks, "GPUs that tasks locked"),
+        (
+            Invariant::OneAttempt,
+            runs + starts,
+            "runs of tasks, by themselves and by their agents' journals",
+        ),
+        (
+            Invariant::Fencing,
+            count(truth.stale) + leaders,
+            "commands of old leaders, and leaders in agents' journals",
+        ),
+        (Invariant::Durability, writes(evidence), WRITES),
+        (Invariant::GangAtomicity, gangs, GANGS),
+        (
+            Invariant::Bystanders,
+            displaced(evidence),
+            "units that lost their place by a GPU's fault",
+        ),
+        (
+            Invariant::Audit,
+            count(truth.audits),
+            "looks at the whole state",
+        ),
+        (
+            Invariant::Linearizability,
+            count(truth.reads + truth.writes),
+            "answers, against each other and against the log",
+        ),
+        (Invariant::Watch, told(evidence), TOLD),
+        (
+            Invariant::Agreement,
+            count(truth.compared + truth.states),
+            "log entries and states of replicas",
+        ),
+        (
+            Invariant::Progress,
+            evidence.episodes.len() + truth.state.jobs.len(),
+            "repairs, and jobs at the end",
+        ),
+        (
+            Invariant::Orderly,
+            orderly_calls(evidence),
+            "calls while replicas and agents were replaced in good order",
+        ),
+    ]
+}
+
+/// What was judged from outside.
+pub(in crate::run) fn judged_outside(
+    evidence: &Evidence,
+    (attempts, leaders): (usize, usize),
+    (reads, jobs): (usize, usize),
+) -> Vec<Judged> {
+    let [locks, runs, gangs] = of_book(&evidence.book);
+    let by_tasks = [
+        (Invariant::Exclusivity, locks, "GPUs that tasks locked"),
+        (Invariant::GangAtomicity, gangs, GANGS),
+    ];
+    let mut judged = vec![
+        (
+            Invariant::OneAttempt,
+            attempts + runs,
+            "attempts that were told, and runs of tasks by themselves",
+        ),
+        (Invariant::Fencing, leaders, "leaders that were told"),
+        (Invariant::Durability, writes(evidence), WRITES),
+        (
+            Invariant::Linearizability,
+            answers(evidence) + reads,
+            "answers against each other, and reads against events",
+        ),
+        (Invariant::Watch, told(evidence), TOLD),
+        (
+            Invariant::Progress,
+            evidence.episodes.len() + jobs,
+            "acts, and jobs of the run",
+        ),
+    ];
+    judged.extend(by_tasks.into_iter().filter(|(_, count, _)| *count > 0));
+    judged.sort_by_key(|(invariant, ..)| *invariant);
+    judged
+}
+
+const WRITES: &str = "submissions and cancels that were answered";
+const GANGS: &str = "attempts of several tasks, by the tasks themselves";
+const TOLD: &str = "revisions with events, told to a watcher";
+
+/// GPUs that were locked, runs of tasks, and attempts of several tasks.
+fn of_book(book: &Book) -> [usize; 3] {
+    let mut members: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    let runs = book.holdings.iter().filter(|it| it.gpu.is_none());
+    for run in runs.clone() {
+        members.entry(run.epoch).or_default().insert(run.task);
+    }
+    let runs = runs.count();
+    let gangs = members.values().filter(|tasks| tasks.len() > 1).count();
+    [book.holdings.len() - runs, runs, gangs]
+}
+
+fn writes(evidence: &Evidence) -> usize {
+    evidence
+        .operations
+        .iter()
+        .filter(|it| it.is_write())
+        .count()
+}
+
+fn answers(evidence: &Evidence) -> usize {
+    let operations = evidence.operations.iter();
+    operations.filter(|it| it.answer().is_some()).count()
+}
+
+fn told(evidence: &Evidence) -> usize {
+    evidence.heard.iter().map(|it| it.deliveries.len()).sum()
+}
+
+fn displaced(evidence: &Evidence) -> usize {
+    let heard = evidence.earliest();
+    let episodes = evidence.episodes.iter();
+    let displaced = episodes.map(|it| Displaced::by(it, &heard, &evidence.truth.grants));
+    displaced.map(|it| it.holders + it.bystanders.len()).sum()
+}
+
+fn orderly_calls(evidence: &Evidence) -> usize {
+    let orderly = evidence.episodes.iter().filter(|it| it.fault.is_orderly());
+    let calls = orderly.map(|episode| {
+        let span = episode.began_us..episode.ended_us();
+        let within = evidence.operations.iter();
+        within.filter(|it| span.contains(&it.invoked_us)).count()
+    });
+    calls.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_that_was_not_broken_says_so() {
+        let broken = Violation {
+            invariant: Invariant::Watch,
+            text: String::new(),
+        };
+        let judged = [(Invariant::Watch, 9, TOLD), (Invariant::Audit, 4, "looks")];
+        let checks = Check::all(judged, &[broken.clone(), broken]);
+        let counts: Vec<_> = checks.iter().map(|it| (it.judged, it.violations)).collect();
+        assert_eq!(counts, [(9, 2), (4, 0)]);
+    }
+}

@@ -1,0 +1,118 @@
+//! What users were told of a revision, and whether it was so.
+
+use muster_core::ids::{JobId, RequestId, Revision};
+use muster_core::lifecycle::JobPhase;
+use muster_core::state::{Answer, State};
+
+use crate::run::history::{Call, Operation};
+
+/// What somebody was told that there is at a revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::run) struct Sight {
+    /// At which revision.
+    pub(in crate::run) revision: Revision,
+    /// Of which job.
+    pub(in crate::run) job: JobId,
+    /// What.
+    pub(in crate::run) seen: Seen,
+}
+
+/// What is said of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::run) enum Seen {
+    /// It was read, and stood there.
+    Phase(Option<JobPhase>),
+    /// It is the answer to this request.
+    Submitted(RequestId),
+    /// Its end was asked for.
+    Cancelled,
+}
+
+impl Sight {
+    /// What a call was answered, if it was.
+    pub(in crate::run) fn of(operation: &Operation) -> Option<Self> {
+        let answer = operation.answer()?;
+        let seen = match operation.call {
+            Call::Read(_) => Seen::Phase(answer.phase),
+            Call::Submit(request) => Seen::Submitted(request),
+            Call::Cancel(_) => Seen::Cancelled,
+        };
+        Some(Self {
+            revision: answer.revision,
+            job: answer.job,
+            seen,
+        })
+    }
+
+    /// Whether it was read, and not written.
+    pub(super) const fn is_read(&self) -> bool {
+        matches!(self.seen, Seen::Phase(_))
+    }
+
+    /// What is wrong with it by the state of its revision, for people.
+    pub(super) fn contradiction(&self, state: &State) -> Option<String> {
+        let Self {
+            revision,
+            job: id,
+            seen,
+        } = *self;
+        let job = state.job(id);
+        match seen {
+            Seen::Phase(phase) => {
+                let there = job.map(|job| job.phase);
+                (there != phase).then(|| {
+                    format!(
+                        "job {id} was read at revision {revision} as {phase:?}, it was {there:?}"
+                    )
+                })
+            }
+            Seen::Submitted(request) => {
+                let kept = state.requests.get(request).map(|kept| &kept.answer);
+                let is_there = job.is_some() && kept == Some(&Answer::Job(id));
+                (!is_there).then(|| {
+                    format!("request {request} was answered with job {id} at revision {revision}, the log says {kept:?}")
+                })
+            }
+            Seen::Cancelled => {
+                let is_cancelled = job.is_some_and(|job| job.cancel.is_some());
+                (!is_cancelled).then(|| {
+                    format!(
+                        "job {id} was cancelled at revision {revision}, which the log does not know"
+                    )
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use muster_core::testing::{Cluster, single};
+
+    use super::*;
+
+    #[test]
+    fn writes_must_have_taken_effect_by_the_revision_that_they_were_answered_with() {
+        let mut cluster = Cluster::with_hosts(1, 2);
+        let before = cluster.state.clone();
+        let job = cluster.submit(single("one", 1, 1));
+        let (request, _) = cluster.state.requests.iter().next().unwrap();
+        let sight = |job, seen| Sight {
+            revision: cluster.state.revision,
+            job,
+            seen,
+        };
+        let submitted = sight(job, Seen::Submitted(request));
+        assert_eq!(submitted.contradiction(&cluster.state), None);
+        // Too early, another job, another request.
+        assert!(submitted.contradiction(&before).is_some());
+        let other = sight(JobId(job.get() + 1), Seen::Submitted(request));
+        assert!(other.contradiction(&cluster.state).is_some());
+        let unknown = sight(job, Seen::Submitted(RequestId(request.0 + 1)));
+        assert!(unknown.contradiction(&cluster.state).is_some());
+        // Nobody has asked for its end.
+        let cancelled = sight(job, Seen::Cancelled);
+        assert!(cancelled.contradiction(&cluster.state).is_some());
+    }
+}
