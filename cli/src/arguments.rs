@@ -143,11 +143,26 @@ fn tip(error: &clap::Error) -> Option<String> {
     else {
         return None;
     };
-    let is_submit = error
-        .get(ContextKind::Usage)
-        .is_some_and(|usage| usage.to_string().contains("muster job submit"));
-    (is_submit && !word.starts_with('-'))
-        .then(|| format!("what is to run comes after `--`: muster job submit -- {word} ..."))
+    if word.starts_with('-') {
+        return None;
+    }
+    let usage = error.get(ContextKind::Usage)?.to_string();
+    let tips = [
+        (
+            "job submit",
+            "what is to run comes after `--`",
+            format!("-- {word} ..."),
+        ),
+        (
+            "cluster transfer-leader",
+            "`--to` names the replica",
+            format!("--to {word}"),
+        ),
+    ];
+    let mut tips = tips.into_iter();
+    let (command, why, rest) =
+        tips.find(|(command, ..)| usage.contains(&format!("muster {command}")))?;
+    Some(format!("{why}: muster {command} {rest}"))
 }
 
 impl CommandLine {

@@ -371,3 +371,27 @@ fn what_is_wrong_with_etcd_is_told_of_etcd_and_by_every_command_that_asks_a_repl
     let help = stdout(&run(&["worker", "token", "create", "--help"]));
     assert!(help.contains("--etcd <ENDPOINTS>"), "{help}");
 }
+
+#[test]
+fn a_replica_that_is_to_lead_is_named_by_its_option() {
+    let output = run(&["cluster", "transfer-leader", "2"]);
+    let told = stderr(&output);
+    assert_eq!(code(&output), 64, "{told}");
+    let tip = "`--to` names the replica: muster cluster transfer-leader --to 2";
+    assert!(told.contains(tip), "{told}");
+}
+
+#[test]
+fn each_certificate_says_whose_name_it_takes() {
+    for (kind, name) in [
+        ("replica", "<NAME>\n          What its files are called"),
+        ("worker", "The worker's host name"),
+        ("client", "The user's name"),
+    ] {
+        let help = stdout(&run(&["cert", kind, "--help"]));
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words(&help).contains(&words(name)), "{kind}: {help}");
+        assert!(kind == "client" || !help.contains("user's name"), "{help}");
+        assert!(!help.contains("<FILE>"), "{help}");
+    }
+}

@@ -82,7 +82,8 @@ pub struct SchedulerConfig {
     pub metrics_listen: Option<SocketAddr>,
     /// Founds the group with `peers` if there is no log yet. Safe to leave on, and safe on all replicas.
     pub bootstrap: bool,
-    /// Users who may run commands beside the tasks of everybody's jobs; the same on all replicas.
+    /// Users who, where there are no certificates, may run commands beside the tasks of everybody's jobs, save snapshots, read the audit
+    /// log, change log levels and look into processes; with certificates whoever has the role `admin` may. The same on all replicas.
     #[schemars(extend("x-reload" = true))]
     pub admins: BTreeSet<String>,
     /// Bounds of the gRPC face.

@@ -44,11 +44,11 @@ impl SecuredCluster {
         Self::start_with(&json!({})).await
     }
 
-    /// As [`SecuredCluster::start`], with bounds of the replicas beside the defaults.
+    /// As [`SecuredCluster::start`], with settings of the replicas beside its own.
     ///
     /// # Panics
     /// As [`SecuredCluster::start`].
-    pub async fn start_with(limits: &Value) -> Self {
+    pub async fn start_with(settings: &Value) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("muster-test-")
             .tempdir()
@@ -80,7 +80,7 @@ impl SecuredCluster {
         cluster.cert(&["worker", SECURED_WORKER]).await;
         drop(listeners);
         for replica in 1..=3 {
-            cluster.start_replica(replica, limits);
+            cluster.start_replica(replica, settings);
         }
         cluster.start_worker();
         let admin = cluster.client_of(Some("replica-1"), None).await;
@@ -190,18 +190,17 @@ impl SecuredCluster {
         members.all(|member| member.try_wait().unwrap().is_none())
     }
 
-    fn start_replica(&mut self, replica: usize, limits: &Value) {
+    fn start_replica(&mut self, replica: usize, others: &Value) {
         let peers: serde_json::Map<String, Value> = { self.addresses.iter() }
             .zip(1..)
             .map(|(address, id)| (id.to_string(), json!(address)))
             .collect();
         let name = format!("replica-{replica}");
-        let settings = json!({
+        let mut settings = json!({
             "replica_id": replica,
             "listen": self.addresses[replica - 1],
             "peers": peers,
             "metrics_listen": null,
-            "limits": limits,
             "data_dir": self.file(&format!("{name}-data")),
             "raft": {"heartbeat_ms": 100, "election_ms_min": 500, "election_ms_max": 1_000},
             "tls": TlsSettings {
@@ -209,6 +208,9 @@ impl SecuredCluster {
                 ..self.tls(Some(&name))
             },
         });
+        for (option, value) in others.as_object().into_iter().flatten() {
+            settings[option] = value.clone();
+        }
         self.start_member("scheduler", &name, &settings);
     }
 

@@ -386,14 +386,11 @@ impl LocalCluster {
         let member = self.member("worker", format!("node{:02}", index + 1), host)?;
         let address = host_address(self.network.as_ref(), host);
         let tls = self.certificates.of_worker(&member.name)?;
-        let tasks = match tls.is_on() {
-            // Its users have no accounts on this machine.
-            true => TasksConfig {
-                run_as: RunAs::Agent,
-                allow_root: true,
-                ..TasksConfig::default()
-            },
-            false => TasksConfig::default(),
+        // Whoever starts this cluster runs its tasks, also if that is root: its users have no accounts on this machine.
+        let tasks = TasksConfig {
+            run_as: RunAs::Agent,
+            allow_root: true,
+            ..TasksConfig::default()
         };
         let config = WorkerConfig {
             name: Some(member.name.clone()),

@@ -35,7 +35,7 @@ pub(crate) struct Log {
     /// Only calls of so long ago (2h) or later
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     since: Option<Duration>,
-    /// Only calls of this user
+    /// Only calls of this user; of others: "a replica", "worker NAME", "join token ID"
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Go on with calls as they come

@@ -25,9 +25,9 @@ pub(crate) enum Verb {
     /// Make the certificate of a scheduler replica
     Replica(Replica),
     /// Make the certificate of a worker
-    Worker(Named),
+    Worker(Worker),
     /// Make the certificate of a user, who still needs a role (`muster user add`)
-    Client(Named),
+    Client(Client),
 }
 
 /// `muster cert ca`
@@ -44,6 +44,7 @@ pub(crate) struct Ca {
 #[derive(Debug, Args)]
 pub(crate) struct Replica {
     /// What its files are called: replica-1
+    #[arg(value_name = "NAME")]
     file: String,
     /// A host name or address by which others reach it, as in `peers`; repeatable
     #[arg(long, required = true, value_name = "HOST")]
@@ -54,10 +55,21 @@ pub(crate) struct Replica {
     place: Place,
 }
 
-/// `muster cert worker`, `muster cert client`
+/// `muster cert worker`
 #[derive(Debug, Args)]
-pub(crate) struct Named {
-    /// The worker's host name (`name` of its settings), or the user's name
+pub(crate) struct Worker {
+    /// The worker's host name: `name` of its settings
+    name: String,
+    #[command(flatten)]
+    term: Term,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// `muster cert client`
+#[derive(Debug, Args)]
+pub(crate) struct Client {
+    /// The user's name
     name: String,
     #[command(flatten)]
     term: Term,
@@ -92,23 +104,13 @@ impl Verb {
                 let (term, place) = (replica.term, replica.place);
                 make(options, &replica.file, (&role, &names), (&term, place))
             }
-            Self::Worker(named) => {
-                let role = PeerRole::Worker(named.name.clone());
-                make(
-                    options,
-                    &named.name,
-                    (&role, &[]),
-                    (&named.term, named.place),
-                )
+            Self::Worker(Worker { name, term, place }) => {
+                let role = PeerRole::Worker(name.clone());
+                make(options, &name, (&role, &[]), (&term, place))
             }
-            Self::Client(named) => {
-                let role = PeerRole::User(named.name.clone());
-                make(
-                    options,
-                    &named.name,
-                    (&role, &[]),
-                    (&named.term, named.place),
-                )
+            Self::Client(Client { name, term, place }) => {
+                let role = PeerRole::User(name.clone());
+                make(options, &name, (&role, &[]), (&term, place))
             }
         }
     }

@@ -27,7 +27,7 @@ pub(crate) struct Record {
     pub(crate) time_ms: u64,
     /// The replica that answered.
     pub(crate) replica: u64,
-    /// Who, as the call says; empty where it does not.
+    /// Who: as was proven, or as the call says where nobody proves anything; empty where it does not.
     pub(crate) user: String,
     /// The address that it came from.
     pub(crate) from: String,

@@ -127,9 +127,10 @@ impl AdminService for Admin {
         let revision = self.0.handle.with_state(|state| state.revision);
         let triggered = self.0.handle.trigger_snapshot().await;
         let triggered = triggered.map_err(|error| membership_status(&error));
+        let who = caller_of(&request).on_record(String::new());
         let record = Record::told(
             "TriggerSnapshot",
-            (&caller_of(&request).author(String::new()), String::new()),
+            (&who, String::new()),
             request.remote_addr(),
         );
         self.0
@@ -159,7 +160,7 @@ impl AdminService for Admin {
         );
         let record = Record::told(
             "SaveSnapshot",
-            (&author, "the whole state".to_owned()),
+            (&caller.on_record(author), "the whole state".to_owned()),
             from,
         );
         self.0
@@ -298,7 +299,7 @@ impl Admin {
         let _place = self.0.admit()?;
         let author = caller.author(author);
         let allowed = require_admin(&self.0, (&caller, &author), "look into processes");
-        let record = Record::told(method, (&author, about), from);
+        let record = Record::told(method, (&caller.on_record(author), about), from);
         let answer = match allowed {
             Ok(()) => debug::ask(&self.0, (target, question), deadline).await,
             Err(refusal) => Err(refusal),

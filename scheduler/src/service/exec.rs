@@ -90,7 +90,8 @@ pub(crate) async fn start(
     open.author = caller.author(open.author);
     // What is run may hold secrets: who enters which task is what counts.
     let subject = format!("job {}, task {}", open.job_id, open.task);
-    let record = Record::told("Exec", (&open.author, subject), from);
+    let who = caller.on_record(open.author.clone());
+    let record = Record::told("Exec", (&who, subject), from);
     let leadership = context.handle.leadership().borrow().clone();
     let begun = match leadership.leader {
         _ if leadership.is_self => run_here(context, open, messages),

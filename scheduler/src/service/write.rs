@@ -40,7 +40,7 @@ pub(crate) async fn write(
 ) -> Result<Outcome, Status> {
     let (name, began) = (name(&write), Instant::now());
     caller.sign(&mut write);
-    let record = Record::of(name, &write, from);
+    let record = record(name, (&write, &caller), from);
     let result = match permit(context, &caller, &write, deadline).await {
         Ok(()) => attempts(context, write, deadline).await,
         Err(refusal) => Err(refusal),
@@ -52,6 +52,16 @@ pub(crate) async fn write(
     histogram!(names::REQUEST_SECONDS, "method" => name).record(began.elapsed());
     counter!(names::REQUESTS_TOTAL, "method" => name, "code" => format!("{code:?}")).increment(1);
     result
+}
+
+/// What the audit log says of a write, under the name that its caller has proven: not every write names somebody, and a replica's
+/// certificate proves none of those that it may name.
+fn record(name: &str, (write, caller): (&Kind, &Caller), from: Option<SocketAddr>) -> Record {
+    let record = Record::of(name, write, from);
+    Record {
+        user: caller.on_record(record.user),
+        ..record
+    }
 }
 
 /// Refuses what is not the caller's to do. A job that is not known here yet may be known to the leader.
@@ -200,5 +210,75 @@ const fn name(write: &Kind) -> &'static str {
         Kind::TransferLeader(_) => "TransferLeader",
         Kind::ChangeReplicas(_) => "ChangeReplicas",
         Kind::InjectFault(_) => "InjectFault",
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use muster_proto::FILE_DESCRIPTOR_SET;
+    use prost::Message as _;
+    use prost_types::FileDescriptorSet;
+
+    use super::*;
+
+    /// How the key of a message's field ends, in the wire's format.
+    const LENGTH_DELIMITED: usize = 2;
+
+    /// One write of every kind that the schema has, each of them empty.
+    fn writes() -> Vec<Kind> {
+        let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
+        let mut files = { set.file.iter() }.filter(|file| file.package() == "muster.v1");
+        let write = files.find_map(|file| {
+            let mut messages = file.message_type.iter();
+            messages.find(|message| message.name() == "Write")
+        });
+        let read = |number: i32| {
+            let mut bytes = Vec::new();
+            let key = (usize::try_from(number).unwrap() << 3) | LENGTH_DELIMITED;
+            prost::encode_length_delimiter(key, &mut bytes).unwrap();
+            bytes.push(0);
+            v1::Write::decode(&*bytes).unwrap().kind.unwrap()
+        };
+        let fields = &write.unwrap().field;
+        fields.iter().map(|field| read(field.number())).collect()
+    }
+
+    fn user_on_record(write: &Kind, caller: &Caller) -> String {
+        record(name(write), (write, caller), None).user
+    }
+
+    #[test]
+    fn every_write_is_on_record_under_what_its_caller_has_proven() {
+        let ada = Caller::User("ada".to_owned());
+        let worker = Caller::Worker("gpu-1".to_owned());
+        let writes = writes();
+        assert!(writes.iter().any(|it| name(it) == "SetQueue"));
+        for mut write in writes {
+            ada.sign(&mut write);
+            for (caller, user) in [
+                (&ada, "ada"),
+                (&worker, "worker gpu-1"),
+                (&Caller::Replica, "a replica"),
+            ] {
+                let found = user_on_record(&write, caller);
+                assert_eq!(found, user, "{}", name(&write));
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_call_says_counts_where_nobody_proves_anything() {
+        let cancel = Kind::CancelJob(v1::CancelJobRequest {
+            author: "mallory".to_owned(),
+            ..v1::CancelJobRequest::default()
+        });
+        assert_eq!(user_on_record(&cancel, &Caller::Open), "mallory");
+        assert_eq!(user_on_record(&cancel, &Caller::Replica), "a replica");
+        let join = Kind::UseJoinToken(v1::UseJoinTokenRequest {
+            id: "rack-7".to_owned(),
+            ..v1::UseJoinTokenRequest::default()
+        });
+        assert_eq!(user_on_record(&join, &Caller::Nobody), "join token rack-7");
     }
 }

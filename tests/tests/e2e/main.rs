@@ -24,6 +24,7 @@ mod maintenance;
 mod membership;
 mod newcomer;
 mod observability;
+mod oidc;
 mod output;
 mod past;
 mod pipelines;

@@ -3,15 +3,21 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use muster_client::{Client, ClientConfig, ClientError, TlsSettings, Token};
+use muster_client::{
+    Client, ClientConfig, ClientError, ExecOptions, TlsSettings, Token, WatchFilter, WatchUpdate,
+};
+use muster_core::ids::{JobId, Revision};
 use muster_proto::status::ErrorReport;
+use muster_proto::v1::event::Kind;
 use muster_proto::{FILE_DESCRIPTOR_SET, v1};
 use muster_tests::{
-    FakeWorker, Run, SecuredCluster, eventually, muster, only_attempt, shell, submit,
+    FakeWorker, IdentityProvider, PATIENCE, Run, SecuredCluster, eventually, muster, only_attempt,
+    output, shell, submit,
 };
 use muster_tls::{Dialer, Tls};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
+use serde_json::json;
 use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -33,6 +39,14 @@ const WORKERS: &str = "Session WorkerService/Exec RenewCertificate";
 const ANYBODY: &str = "GetAuthorities Join";
 const REPLICAS: &str =
     "ForwardWrites ForwardLogs ForwardProgress ForwardExec ShadowBeats GetShadows Call Append";
+
+/// What is on record in the audit log, whoever calls with a name and whatever the answer is. Commands beside tasks are as well, once
+/// they name one.
+const RECORDED: &str = "SubmitJob CancelJob SuspendJob ResumeJob SubmitPipeline Block Unblock ResetBreaker SetQueue ConfigureQueues \
+    SetTopology SetHealthRules ChangeReplicas TriggerSnapshot SaveSnapshot InjectFault SetLogLevel GetDebugInfo AddUser RemoveUser \
+    RotateUserToken AddJoinToken RevokeJoinToken";
+/// Seconds that a token of an identity provider holds, or has not held.
+const HOUR_S: i64 = 3_600;
 
 /// Every call that a replica serves, as a path.
 fn calls() -> BTreeSet<String> {
@@ -96,15 +110,31 @@ async fn channel(address: &str, tls: &TlsSettings) -> Result<Channel, tonic::tra
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_takes_what_it_takes() {
-    let cluster = SecuredCluster::start().await;
+    let provider = IdentityProvider::begin();
+    let oidc = provider.settings(&[("staff", "user")]);
+    let cluster = SecuredCluster::start_with(&json!({"oidc": oidc})).await;
     let mut tokens = Vec::new();
-    for role in ["viewer", "user", "operator", "admin"] {
-        tokens.push(
-            cluster
-                .add_user(&[&format!("a-{role}"), "--role", role])
-                .await,
-        );
+    let roles = ["viewer", "user", "operator", "admin"];
+    for (strength, role) in roles.into_iter().enumerate() {
+        let name = format!("a-{role}");
+        let token = cluster.add_user(&[&name, "--role", role]).await;
+        tokens.push((strength, token));
     }
+    let admin = tokens[3].1.clone();
+    tokens.push((1, provider.token("ida", &["staff"], HOUR_S)));
+    // What an identity provider signed, or seems to have, and proves nobody here.
+    let foreign = [
+        (provider.token("ida", &["staff"], -HOUR_S), "BAD_TOKEN"),
+        (
+            IdentityProvider::begin().token("ida", &["staff"], HOUR_S),
+            "BAD_TOKEN",
+        ),
+        (provider.token("ida", &["others"], HOUR_S), "UNKNOWN_USER"),
+        (
+            provider.token("a-viewer", &["staff"], HOUR_S),
+            "USER_IS_LOCAL",
+        ),
+    ];
     cluster.cert(&["client", "eve"]).await;
     let removed = cluster.add_user(&["bob", "--role", "admin"]).await;
     drop(cluster.muster(None, &["user", "remove", "bob"]).await.ok());
@@ -116,7 +146,7 @@ async fn every_call_takes_what_it_takes() {
             let last = call(
                 &nobody,
                 "/muster.v1.AdminService/ListUsers",
-                Some(tokens[3].text()),
+                Some(admin.text()),
             )
             .await;
             let gone = call(
@@ -151,14 +181,18 @@ async fn every_call_takes_what_it_takes() {
                     "{path}"
                 );
             }
+            for (token, reason) in &foreign {
+                let answer = call(&nobody, &path, Some(token.text())).await;
+                assert_eq!(answer, unproven(reason), "{path}");
+            }
             assert_eq!(
                 call(&stranger, &path, None).await,
                 unproven("UNKNOWN_USER"),
                 "{path}"
             );
             let too_weak = (Code::PermissionDenied, "ROLE_TOO_WEAK".to_owned());
-            for (at, token) in tokens.iter().enumerate() {
-                let is_enough = needed(&path).is_some_and(|least| at >= least);
+            for (at, token) in &tokens {
+                let is_enough = needed(&path).is_some_and(|least| *at >= least);
                 if is_enough && path.ends_with("TransferLeader") {
                     continue;
                 }
@@ -175,6 +209,14 @@ async fn every_call_takes_what_it_takes() {
                 is_of_workers,
                 "{path} as a worker: {answer:?}"
             );
+        }
+    }
+    for user in ["a-admin", "a-viewer"] {
+        let words = ["audit", "log", "--user", user, "-o", "jsonl"];
+        let log = cluster.muster(None, &words).await.ok();
+        for name in RECORDED.split_whitespace() {
+            let is_recorded = log.contains(&format!("\"{name}\""));
+            assert!(is_recorded, "{name} of {user} is not on record: {log}");
         }
     }
 }
@@ -247,6 +289,80 @@ async fn whoever_has_no_certificate_of_the_authority_is_not_spoken_with() {
     );
 }
 
+/// All that somebody may try with a job and a pipeline of another user, and in the queue of those.
+async fn tried_on(
+    client: &Client,
+    job: JobId,
+    owner: &Client,
+) -> Vec<(&'static str, Result<(), ClientError>)> {
+    let newest = v1::Consistency::Linearizable;
+    let only = v1::PipelineJob {
+        spec: Some(shell("sleep 60")),
+        ..v1::PipelineJob::default()
+    };
+    let pipeline = v1::PipelineSpec {
+        name: "theirs".to_owned(),
+        jobs: vec![only],
+    };
+    let submitted = owner.submit_pipeline(None, pipeline.clone()).await.unwrap();
+    let command = ExecOptions {
+        job,
+        author: "ada".to_owned(),
+        command: vec!["true".to_owned()],
+        ..ExecOptions::default()
+    };
+    let pipeline_read = client.get_pipeline(submitted.pipeline, newest).await;
+    let pipeline_sent = client.submit_pipeline(None, pipeline).await;
+    vec![
+        ("GetJob", client.get_job(job, 1, newest).await.map(drop)),
+        (
+            "ExplainJob",
+            client.explain_job(job, newest).await.map(drop),
+        ),
+        ("GetProgress", client.job_progress(job).await.map(drop)),
+        ("StreamLogs", output(client, job).await.map(drop)),
+        ("Exec", client.exec(command).await.map(drop)),
+        (
+            "SuspendJob",
+            client.suspend_job(job, "ada", "").await.map(drop),
+        ),
+        (
+            "ResumeJob",
+            client.resume_job(job, "ada", "").await.map(drop),
+        ),
+        (
+            "CancelJob",
+            client.cancel_job(job, "ada", "").await.map(drop),
+        ),
+        (
+            "SubmitJob",
+            client.submit_job(shell("true")).await.map(drop),
+        ),
+        ("GetPipeline", pipeline_read.map(drop)),
+        ("SubmitPipeline", pipeline_sent.map(drop)),
+    ]
+}
+
+/// The submissions of these jobs that somebody is shown who watches them, up to the one of the last.
+async fn submissions_seen(client: &Client, jobs: &[JobId]) -> Vec<JobId> {
+    let filter = WatchFilter {
+        jobs: jobs.to_vec(),
+        kinds: vec![v1::EventKind::JobSubmitted],
+    };
+    let mut watch = client.watch(Some(Revision(1)), filter);
+    let mut seen = Vec::new();
+    while seen.last() != jobs.last() {
+        let update = timeout(PATIENCE, watch.next()).await;
+        if let WatchUpdate::Events { events, .. } = update.unwrap().unwrap() {
+            seen.extend(events.into_iter().filter_map(|event| match event.kind {
+                Some(Kind::JobSubmitted(submitted)) => Some(JobId(submitted.job_id)),
+                _ => None,
+            }));
+        }
+    }
+    seen
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn users_act_on_what_is_theirs_and_under_their_own_name() {
     let mut cluster = SecuredCluster::start().await;
@@ -275,16 +391,13 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
     shared.queue = Some("research".to_owned());
     let of_research = submit(&as_ada, shared.clone()).await;
     // Bob sees and cancels what is of his queue, and nothing else of ada.
-    for refused in [
-        as_bob
-            .get_job(own, 1, v1::Consistency::Linearizable)
-            .await
-            .map(drop),
-        as_bob.cancel_job(own, "bob", "").await.map(drop),
-        as_bob.submit_job(shell("true")).await.map(drop),
-    ] {
-        assert_eq!(refused.unwrap_err().reason(), Some("NOT_YOURS"));
+    for (call, answer) in tried_on(&as_bob, own, &as_ada).await {
+        let refused = answer.err();
+        let reason = refused.as_ref().and_then(ClientError::reason);
+        assert_eq!(reason, Some("NOT_YOURS"), "{call}");
     }
+    let submissions = submissions_seen(&as_bob, &[own, of_research]).await;
+    assert_eq!(submissions, [of_research]);
     let listed = as_bob
         .list_jobs(v1::ListJobsRequest::default(), 100)
         .await
@@ -335,9 +448,10 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
         "{log}"
     );
     assert!(
-        has(&["SubmitJob", "\"ada\""]) && has(&["SetQueue", "bob", "ROLE_TOO_WEAK"]),
+        has(&["SubmitJob", "\"ada\""]) && has(&["SetQueue", "\"bob\"", "ROLE_TOO_WEAK"]),
         "{log}"
     );
+    assert!(has(&["SetQueue", "\"a replica\"", "research"]), "{log}");
     assert!(!has(&["mallory"]), "{log}");
     // No token was written down, by nobody: neither in logs, at the level of debugging, nor in data.
     cluster.kill_first_replica();
@@ -352,11 +466,36 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_users_certificate_is_worth_the_role_that_its_name_has_here() {
+    let cluster = SecuredCluster::start().await;
+    cluster.cert(&["client", "carol"]).await;
+    let carol = cluster.client_of(Some("carol"), None).await;
+    let refused = carol.submit_job(shell("true")).await.unwrap_err();
+    assert_eq!(refused.reason(), Some("UNKNOWN_USER"));
+    // Nobody has to use the token that comes with a role.
+    drop(cluster.add_user(&["carol", "--role", "user"]).await);
+    let mut forged = shell("true");
+    forged.user = "root".to_owned();
+    let job = submit(&carol, forged).await;
+    let newest = v1::Consistency::Linearizable;
+    let read = carol.get_job(job, 1, newest).await.unwrap().job;
+    assert_eq!(read.spec.unwrap().user, "carol");
+    let weak = carol.set_queue("mine", None).await.unwrap_err();
+    assert_eq!(weak.reason(), Some("ROLE_TOO_WEAK"));
+    let words = ["audit", "log", "--user", "carol", "-o", "jsonl"];
+    let log = cluster.muster(None, &words).await.ok();
+    assert!(
+        log.contains("SubmitJob") && log.contains("ROLE_TOO_WEAK"),
+        "{log}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else() {
-    let limits = serde_json::json!({
+    let limits = json!({
         "calls_per_second_per_user": 5, "calls_at_once_per_user": 10, "request_bytes_per_user_max": 20_000,
     });
-    let cluster = SecuredCluster::start_with(&limits).await;
+    let cluster = SecuredCluster::start_with(&json!({"limits": limits})).await;
     let ada = cluster.add_user(&["ada", "--role", "viewer"]).await;
     let carol = cluster.add_user(&["carol", "--role", "user"]).await;
     let bob = cluster.add_user(&["bob", "--role", "viewer"]).await;

@@ -19,11 +19,11 @@ const KEYWORDS: [&str; 3] = ["auto", "submitter", "agent"];
 pub struct TasksConfig {
     /// Whom tasks run as: `submitter` (the account of this host that has the name of the job's user), `agent` (the worker's own user),
     /// the name of an account that all of them share, or `auto`: the submitter where the worker is root and has certificates, so that
-    /// users have proven who they are, else the worker's own user.
+    /// users have proven who they are, else the worker's own user. As root only with `allow_root`: without it the worker does not start.
     #[schemars(with = "String")]
     pub run_as: RunAs,
-    /// Whether tasks may run as root: as `agent` of a worker that is root, as an account with the number 0, or in a container as a user of
-    /// the job's choice.
+    /// Whether tasks may run as root: as the own user of a worker that is root, as an account with the number 0, or in a container as a
+    /// user of the job's choice.
     pub allow_root: bool,
     /// Lowest number (uid) of an account that tasks may run as: those below are the system's own.
     pub min_uid: u32,

@@ -35,6 +35,12 @@ pub enum AccountsError {
          as `submitter`, or as an account of your choice"
     )]
     Root,
+    /// It is, and nobody proves who they are.
+    #[error(
+        "this worker is root and has no certificates: its tasks would run as root, for whoever reaches its replicas. Give it certificates \
+         (`tls`), name an account that runs them (`tasks.run_as`), start it as another user, or allow it (`tasks.allow_root = true`)"
+    )]
+    Unproven,
     /// An account that the settings name is none that tasks may run as.
     #[error("`{key}`: {reason}")]
     Account {
@@ -94,9 +100,10 @@ impl Accounts {
         };
         match &config.run_as {
             RunAs::Auto if !is_root => return Ok(accounts),
+            RunAs::Auto if !has_proof && !config.allow_root => return Err(AccountsError::Unproven),
             RunAs::Auto if !has_proof => {
                 tracing::warn!(
-                    "this worker is root and has no certificates: tasks run as root, for whoever reaches its replicas (`tasks.run_as`)"
+                    "this worker is root and has no certificates: tasks run as root, for whoever reaches its replicas (`tasks.allow_root`)"
                 );
                 return Ok(accounts);
             }
@@ -349,8 +356,11 @@ mod tests {
             assert_eq!(open("auto", false, true).unwrap().label(), None);
             return;
         }
-        // Without certificates nobody has proven anything: whoever reaches the replicas may do everything anyway.
-        assert_eq!(open("auto", false, false).unwrap().label(), None);
+        // Without certificates nobody has proven anything: that is no word of the host.
+        let error = open("auto", false, false).unwrap_err();
+        assert!(matches!(error, AccountsError::Unproven), "{error}");
+        assert!(error.to_string().contains("tasks.allow_root"), "{error}");
+        assert_eq!(open("auto", true, false).unwrap().label(), None);
         let label = |run_as| open(run_as, false, true).unwrap().label();
         assert_eq!(label("auto").as_deref(), Some("submitter"));
         assert_eq!(label("nobody").as_deref(), Some("nobody"));

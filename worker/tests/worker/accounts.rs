@@ -351,13 +351,18 @@ fn an_agent_does_not_start_with_an_account_that_is_not_there_or_as_root_by_accid
         let run_as = RunAs::from(run_as.to_owned());
         ends_with(move |config, home| {
             fs::set_permissions(home, Permissions::from_mode(0o700)).unwrap();
-            config.tasks.run_as = run_as;
+            config.tasks = TasksConfig {
+                run_as,
+                ..TasksConfig::default()
+            };
         })
     };
     for (run_as, told) in [
         ("no-such-account", "no account `no-such-account`"),
         ("root", "tasks.allow_root"),
         ("agent", "tasks.allow_root"),
+        // This agent has no certificates.
+        ("auto", "tasks.allow_root"),
         // Others may not pass the home of this host.
         (NOBODY, "chmod o+x"),
     ] {

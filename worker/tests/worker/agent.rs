@@ -17,7 +17,7 @@ use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
 use muster_worker::process::ProcessIdentity;
 use muster_worker::supervisor::{CgroupHost, Cgroups, Controller, TaskDirectory};
-use muster_worker::{GpuConfig, RunId, WorkerConfig};
+use muster_worker::{GpuConfig, RunId, TasksConfig, WorkerConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A host: a data directory and the agent on it.
@@ -57,6 +57,11 @@ impl Host {
             // Not the small program beside it, which may be of another build.
             supervisor: Some(FIXTURE.into()),
             checkpoint_scan_ms: 20,
+            // Whoever runs the tests may be root.
+            tasks: TasksConfig {
+                allow_root: true,
+                ..TasksConfig::default()
+            },
             ..WorkerConfig::default()
         };
         change(&mut config, home.path());

@@ -105,6 +105,17 @@ impl Caller {
         self.name().map_or(said, str::to_owned)
     }
 
+    /// As whom the audit log knows the caller: who was proven, or what was `said` where nobody proves anything. What is no user's has
+    /// a space in it, as no user's name has.
+    pub(crate) fn on_record(&self, said: String) -> String {
+        match self {
+            Self::Open | Self::Nobody => said,
+            Self::Replica => "a replica".to_owned(),
+            Self::Worker(name) => format!("worker {name}"),
+            Self::User(name) | Self::Federated(Federated { name, .. }) => name.clone(),
+        }
+    }
+
     /// Puts the caller's name where a write says whose it is: nobody acts in another's name.
     pub(crate) fn sign(&self, write: &mut Kind) {
         let Some(name) = self.name() else { return };

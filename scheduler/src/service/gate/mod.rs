@@ -144,7 +144,7 @@ where
     }
 }
 
-/// A refusal, and the name that was proven, if it is to be on record.
+/// A refusal, and who has proven to call, as the audit log knows them, if it is to be on record.
 struct Refusal {
     caller: Option<String>,
     status: Status,
@@ -290,7 +290,7 @@ fn too_weak(caller: &Caller, role: Option<Role>, need: Need) -> Refusal {
     let metadata = [("needed", need.to_string())];
     Refusal {
         status: status::error(Code::PermissionDenied, "ROLE_TOO_WEAK", &message, &metadata),
-        caller: Some(who),
+        caller: Some(caller.on_record(String::new())),
     }
 }
 
@@ -330,5 +330,22 @@ fn connection(address: SocketAddr) -> TcpConnectInfo {
     TcpConnectInfo {
         local_addr: None,
         remote_addr: Some(address),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_on_record_under_the_name_that_the_audit_log_is_asked_for() {
+        let user = Caller::User("bob".to_owned());
+        for (caller, role, name) in [
+            (user, Some(Role::Viewer), "bob"),
+            (Caller::Worker("gpu-1".to_owned()), None, "worker gpu-1"),
+        ] {
+            let refusal = too_weak(&caller, role, Need::Role(Role::Admin));
+            assert_eq!(refusal.caller.as_deref(), Some(name));
+        }
     }
 }
