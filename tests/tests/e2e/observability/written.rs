@@ -64,10 +64,7 @@ fn rules_and_examples_are_in_order_and_every_alert_has_a_section_in_the_runbook(
     let text = read("deploy/prometheus/alerts.yaml");
     let alerts = named(&text, "- alert: ");
     let links = named(&text, &format!("runbook_url: {RUNBOOK}"));
-    let sections: Vec<String> = { read("docs/runbook.md").lines() }
-        .filter_map(|line| line.strip_prefix("## "))
-        .map(str::to_owned)
-        .collect();
+    let sections = named(&read("docs/runbook.md"), "## ");
     assert_eq!(
         sections, alerts,
         "one section for each alert, in the same order"
