@@ -20,6 +20,26 @@ const SECONDS: [f64; 19] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 15.0, 30.0, 60.0,
 ];
+/// What is measured in hours and days, where the other durations end at a minute.
+const WAIT_SECONDS: &str = "muster_scheduler_wait_seconds";
+/// Upper bounds of its buckets: 0.1 s to four weeks.
+const LONG_SECONDS: [f64; 15] = [
+    0.1,
+    1.0,
+    5.0,
+    15.0,
+    60.0,
+    300.0,
+    900.0,
+    3_600.0,
+    7_200.0,
+    14_400.0,
+    43_200.0,
+    86_400.0,
+    259_200.0,
+    604_800.0,
+    2_419_200.0,
+];
 /// Upper bounds of the buckets of counts.
 const COUNTS: [f64; 8] = [1.0, 4.0, 16.0, 64.0, 256.0, 1_024.0, 4_096.0, 16_384.0];
 /// Upper bounds of the buckets of sizes, in bytes: 256 B to 16 MiB.
@@ -60,12 +80,14 @@ fn build() -> Result<Exporter, String> {
         ("_commands", &COUNTS),
         ("_bytes", &BYTES),
     ];
-    let builder =
-        buckets
-            .into_iter()
-            .try_fold(PrometheusBuilder::new(), |builder, (suffix, bounds)| {
-                builder.set_buckets_for_metric(Matcher::Suffix(suffix.to_owned()), bounds)
-            });
+    let long = [(Matcher::Full(WAIT_SECONDS.to_owned()), &LONG_SECONDS[..])];
+    let suffixes = buckets
+        .into_iter()
+        .map(|(suffix, bounds)| (Matcher::Suffix(suffix.to_owned()), bounds));
+    let builder = { long.into_iter().chain(suffixes) }
+        .try_fold(PrometheusBuilder::new(), |builder, (matcher, bounds)| {
+            builder.set_buckets_for_metric(matcher, bounds)
+        });
     let handle = builder
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(|error| error.to_string())?;

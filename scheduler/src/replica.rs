@@ -10,6 +10,7 @@ use http::HeaderValue;
 use muster_core::ids::ReplicaId;
 use muster_core::plan::Budget;
 use muster_core::state::State;
+use muster_core::time::TimeMs;
 use muster_core::timings::BEATS_PER_SECOND_MAX;
 use muster_etcd::Publisher;
 use muster_exporter::{Exporter, MetricsServer, Ready};
@@ -294,7 +295,7 @@ fn page(
     let sampled = handle.clone();
     let render = Arc::new(move || {
         let state = sampled.fork();
-        metrics::sample(&state);
+        metrics::sample(&state, TimeMs(sampled.now_ms()));
         exporter.render() + &metrics::lists(&state)
     });
     MetricsServer {

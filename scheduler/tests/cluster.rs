@@ -501,26 +501,53 @@ async fn an_injected_fault_takes_out_its_gpu_and_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_tell_who_leads() {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
     let group = Group::start().await;
-    let leader = group.leader().await;
-    let mut stream = tokio::net::TcpStream::connect(group.metrics_address(leader))
-        .await
-        .unwrap();
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
-        .await
-        .unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).await.unwrap();
+    let page = group.metrics(group.leader().await).await;
     for name in [
-        "muster_scheduler_is_leader",
+        "muster_raft_is_leader",
         "muster_scheduler_jobs",
         "# HELP muster_scheduler_gpus",
     ] {
         assert!(page.contains(name), "{name} is missing in {page}");
     }
+}
+
+/// What a replica exports of the calls of one method.
+fn calls_of(page: &str, service: &str, method: &str) -> Vec<String> {
+    let labels = format!("service=\"{service}\",method=\"{method}\"");
+    let lines = page.lines().filter(|line| {
+        line.starts_with("muster_scheduler_requests_total") && line.contains(&labels)
+    });
+    lines.map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_call_is_counted_by_its_method_and_answer() {
+    let group = Group::start().await;
+    let leader = group.leader().await;
+    let client = group.client(leader);
+    client.status(Consistency::Linearizable).await.unwrap();
+    client.submit(REQUEST, job("counted", 1)).await.unwrap();
+    assert_eq!(client.phase(4_000).await, None, "there is no such job");
+    let made_up = client.call_made_up("/muster.v1.JobService/Made-Up").await;
+    assert_eq!(made_up.unwrap_err().code(), Code::Unimplemented);
+
+    let page = group.metrics(leader).await;
+    for (service, method, code) in [
+        ("muster.v1.ClusterService", "GetStatus", "Ok"),
+        ("muster.v1.JobService", "SubmitJob", "Ok"),
+        ("muster.v1.JobService", "GetJob", "NotFound"),
+        ("unknown", "unknown", "Unimplemented"),
+    ] {
+        let calls = calls_of(&page, service, method);
+        let code = format!("code=\"{code}\"");
+        let is_counted = calls.iter().any(|call| call.contains(&code));
+        assert!(is_counted, "{service}/{method} {code}: {calls:?}");
+    }
+    assert!(
+        !page.contains("Made-Up"),
+        "a label is what a stranger asked for"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,6 +25,8 @@ pub const SECURED_WORKER: &str = "gpu-1";
 pub struct SecuredCluster {
     /// gRPC addresses of its replicas.
     pub addresses: Vec<String>,
+    /// Where its replicas serve their metrics.
+    pub metrics: Vec<String>,
     folder: TempDir,
     members: Vec<Child>,
     _watchdog: Watchdog,
@@ -53,15 +55,17 @@ impl SecuredCluster {
             .prefix("muster-test-")
             .tempdir()
             .unwrap();
-        let listeners: Vec<TcpListener> = (0..3)
+        let listeners: Vec<TcpListener> = (0..6)
             .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
             .collect();
-        let addresses = listeners
+        let mut addresses: Vec<String> = listeners
             .iter()
             .map(|it| it.local_addr().unwrap().to_string())
             .collect();
+        let metrics = addresses.split_off(3);
         let mut cluster = Self {
             addresses,
+            metrics,
             _watchdog: Watchdog::over(folder.path().to_owned()),
             folder,
             members: Vec::new(),
@@ -200,7 +204,7 @@ impl SecuredCluster {
             "replica_id": replica,
             "listen": self.addresses[replica - 1],
             "peers": peers,
-            "metrics_listen": null,
+            "metrics_listen": self.metrics[replica - 1],
             "data_dir": self.file(&format!("{name}-data")),
             "raft": {"heartbeat_ms": 100, "election_ms_min": 500, "election_ms_max": 1_000},
             "tls": TlsSettings {

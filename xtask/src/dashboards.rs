@@ -25,7 +25,20 @@ const SCHEMA_VERSION: u32 = 39;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
+    /// What is drawn on all dashboards.
+    annotation: Vec<Annotation>,
     dashboard: Vec<Dashboard>,
+}
+
+/// Moments that are worth a line over all panels.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Annotation {
+    title: String,
+    /// What is told of one, with the labels of its series.
+    text: String,
+    /// Gives something when it happens.
+    query: String,
 }
 
 #[derive(Deserialize)]
@@ -37,6 +50,9 @@ struct Dashboard {
     /// Whether a queue can be chosen.
     #[serde(default)]
     queue: bool,
+    /// Whether hosts can be chosen.
+    #[serde(default)]
+    host: bool,
     panel: Vec<Panel>,
 }
 
@@ -67,7 +83,8 @@ enum Kind {
 pub(crate) fn render(source: &str) -> Result<Vec<(String, String)>> {
     let description: Description = toml::from_str(source).context(SOURCE)?;
     let files = description.dashboard.iter().map(|dashboard| {
-        let text = serde_json::to_string_pretty(&dashboard.render())?;
+        let rendered = dashboard.render(&description.annotation);
+        let text = serde_json::to_string_pretty(&rendered)?;
         Ok((format!("{FOLDER}/{}.json", dashboard.name), text + "\n"))
     });
     files.collect()
@@ -83,19 +100,18 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 }
 
 impl Dashboard {
-    fn render(&self) -> Value {
+    fn render(&self, annotations: &[Annotation]) -> Value {
+        let annotations: Vec<Value> = annotations.iter().map(Annotation::render).collect();
         let datasource = json!({"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"});
-        let queue = json!({
-            "name": "queue", "type": "query", "label": "Queue", "datasource": {"uid": "${datasource}"},
-            "query": "label_values(muster_scheduler_queue_live_jobs, queue)",
-            "includeAll": true, "allValue": ".*", "multi": true, "refresh": 2,
-            "current": {"text": "All", "value": "$__all"},
-        });
-        let variables = if self.queue {
-            vec![datasource, queue]
-        } else {
-            vec![datasource]
-        };
+        let mut variables = vec![datasource];
+        if self.queue {
+            let all = "label_values(muster_scheduler_queue_live_jobs, queue)";
+            variables.push(choice("queue", "Queue", all));
+        }
+        if self.host {
+            let all = "label_values(muster_worker_session_open, instance)";
+            variables.push(choice("host", "Host", all));
+        }
         json!({
             "uid": format!("muster-{}", self.name),
             "title": self.title,
@@ -104,6 +120,7 @@ impl Dashboard {
             "refresh": "10s",
             "time": {"from": "now-1h", "to": "now"},
             "links": [{"type": "dashboards", "title": "Muster", "tags": ["muster"], "asDropdown": true}],
+            "annotations": {"list": annotations},
             "templating": {"list": variables},
             "panels": self.panels(),
         })
@@ -124,6 +141,30 @@ impl Dashboard {
             x += width;
         }
         panels
+    }
+}
+
+/// A variable of which some values are chosen, or all.
+fn choice(name: &str, label: &str, query: &str) -> Value {
+    json!({
+        "name": name, "type": "query", "label": label, "datasource": {"uid": "${datasource}"},
+        "query": query,
+        "includeAll": true, "allValue": ".*", "multi": true, "refresh": 2,
+        "current": {"text": "All", "value": "$__all"},
+    })
+}
+
+impl Annotation {
+    fn render(&self) -> Value {
+        json!({
+            "name": self.title,
+            "datasource": {"type": "prometheus", "uid": "${datasource}"},
+            "enable": true,
+            "iconColor": "orange",
+            "expr": self.query,
+            "titleFormat": self.title,
+            "textFormat": self.text,
+        })
     }
 }
 

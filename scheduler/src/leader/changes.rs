@@ -9,6 +9,8 @@ use muster_core::health::{Charge, Component, ComponentKind};
 use muster_core::ids::{HostId, JobId, Revision, UnitIndex};
 use muster_core::state::State;
 
+use crate::metrics::outermost_queue;
+
 /// The sum of some revisions' events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
@@ -20,6 +22,8 @@ pub(super) struct Changes {
     pub(super) plan: bool,
     /// Units placed.
     pub(super) placed: u64,
+    /// The outermost queue of each unit that was placed and holds its place still, with the milliseconds that it waited for that.
+    pub(super) waits_ms: Vec<(String, u64)>,
     /// Gangs let go.
     pub(super) released: u64,
     /// Milliseconds that each gang took that runs now, from its placement on.
@@ -154,8 +158,11 @@ impl Changes {
 
     fn add_attempt_fact(&mut self, state: &State, kind: &EventKind) {
         match kind {
-            EventKind::AttemptPlaced { hosts, .. } => {
+            EventKind::AttemptPlaced {
+                job, unit, hosts, ..
+            } => {
                 self.placed += 1;
+                self.waits_ms.extend(wait_ms(state, *job, *unit));
                 self.hosts.extend(hosts);
             }
             EventKind::GangReleased { hosts, .. } => {
@@ -278,6 +285,20 @@ impl Changes {
                 .extend(attempt.tasks.iter().map(|task| task.host));
         }
     }
+}
+
+/// The outermost queue of a unit, and the milliseconds from its submission, or from the end of the attempt before, to its placement;
+/// none for one whose attempt has ended meanwhile.
+fn wait_ms(state: &State, job: JobId, unit: UnitIndex) -> Option<(String, u64)> {
+    let job = state.job(job)?;
+    let unit = job.unit(unit)?;
+    let placed_at = unit.attempt.as_deref()?.placed_at;
+    let since = unit
+        .past
+        .last()
+        .map_or(job.submitted_at, |past| past.ended_at);
+    let queue = outermost_queue(state, &job.spec.queue).to_owned();
+    Some((queue, placed_at.since(since)))
 }
 
 /// Milliseconds from a gang's placement until it ran; none for other units, and for one that has ended meanwhile.

@@ -8,6 +8,7 @@ use muster_core::command::HostHealth;
 use muster_core::health::Severity;
 use muster_core::ids::LeadershipEpoch;
 use muster_core::plan::{Plan, Reason};
+use tokio::time::Instant;
 
 use crate::leader::changes::Changes;
 use crate::metrics::names;
@@ -24,9 +25,8 @@ fn number(count: u64) -> f64 {
     count as f64
 }
 
-/// Says whether this replica leads. What only a leader knows is 0 at all others, or it would stay as it was for ever.
+/// Notes whether this replica leads. What only a leader knows is 0 at all others, or it would stay as it was for ever.
 pub(super) fn leading(is_leader: bool) {
-    gauge!(names::IS_LEADER).set(f64::from(u8::from(is_leader)));
     // What has not happened yet has happened 0 times: a series that is missing cannot be told from one that nobody serves.
     counter!(names::REJECTED_TOTAL).increment(0);
     if !is_leader {
@@ -35,6 +35,68 @@ pub(super) fn leading(is_leader: bool) {
         for reason in Reason::ALL {
             gauge!(names::JOBS_WAITING, "reason" => reason.name()).set(0.0);
         }
+    }
+}
+
+/// What a turn of the leader goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Takes a view of the state.
+    Fork,
+    /// Looks at what happened since the turn before.
+    Changes,
+    /// Tells workers what to run.
+    Dispatch,
+    /// Takes what workers told.
+    Inputs,
+    /// Decides what follows from all that, and from time that passed.
+    Reactions,
+    /// Plans, if a round is due.
+    Plan,
+    /// Makes proposals of its commands.
+    Propose,
+    /// Waits for their outcomes.
+    Commit,
+}
+
+impl Phase {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Fork => "fork",
+            Self::Changes => "changes",
+            Self::Dispatch => "dispatch",
+            Self::Inputs => "inputs",
+            Self::Reactions => "reactions",
+            Self::Plan => "plan",
+            Self::Propose => "propose",
+            Self::Commit => "commit",
+        }
+    }
+
+    /// It took so long.
+    pub(super) fn took(self, took: Duration) {
+        histogram!(names::TURN_SECONDS, "phase" => self.word()).record(took);
+    }
+}
+
+/// Times the phases of a turn, one after the other.
+#[derive(Debug)]
+pub(super) struct Turn {
+    since: Instant,
+}
+
+impl Turn {
+    pub(super) fn begin() -> Self {
+        Self {
+            since: Instant::now(),
+        }
+    }
+
+    /// This phase is over, and the next one begins.
+    pub(super) fn ended(&mut self, phase: Phase) {
+        let now = Instant::now();
+        phase.took(now - self.since);
+        self.since = now;
     }
 }
 
@@ -48,6 +110,10 @@ pub(super) fn workers_connected(count: usize) {
 
 pub(super) fn changed(changes: &Changes) {
     counter!(names::PLACEMENTS_TOTAL).increment(changes.placed);
+    for (queue, waited_ms) in &changes.waits_ms {
+        histogram!(names::WAIT_SECONDS, "queue" => queue.clone())
+            .record(Duration::from_millis(*waited_ms));
+    }
     counter!(names::GANGS_RELEASED_TOTAL).increment(changes.released);
     for start_ms in &changes.gang_starts_ms {
         histogram!(names::GANG_START_SECONDS).record(Duration::from_millis(*start_ms));
@@ -99,6 +165,7 @@ pub(super) fn silent((health, one_way): (HostHealth, bool), silence: Duration) {
 
 pub(super) fn planned(took: Duration, (scope, plan): (&'static str, &Plan)) {
     histogram!(names::PLAN_SECONDS, "scope" => scope).record(took);
+    Phase::Plan.took(took);
     counter!(names::PLAN_CUT_SHORT_TOTAL).increment(u64::from(plan.more));
     counter!(names::PLANNED_TOTAL).increment(plan.placements().count() as u64);
     for reason in Reason::ALL {
@@ -109,10 +176,6 @@ pub(super) fn planned(took: Duration, (scope, plan): (&'static str, &Plan)) {
 
 pub(super) fn proposed(commands: usize) {
     histogram!(names::BATCH_COMMANDS).record(number(commands as u64));
-}
-
-pub(super) fn concluded(took: Duration) {
-    histogram!(names::PROPOSE_SECONDS).record(took);
 }
 
 /// So many milliseconds after a worker had found it, a finding was committed.

@@ -37,6 +37,7 @@ use crate::leader::session::{CloseReason, LeaderInput, SessionId, ToWorker};
 use crate::leader::sessions::Sessions;
 use crate::leader::shadow_rounds::{PushAnswer, ShadowRounds, WaitingBeat};
 use crate::leader::shadow_store::Fence;
+use crate::leader::telemetry::{Phase, Turn};
 pub use crate::leader::tenure::replicas::CHANGE_MS_MAX;
 use crate::leader::tenure::replicas::Reform;
 use crate::leader::{Clock, LeaderLoop, PeerLinks, telemetry};
@@ -218,22 +219,28 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
 
     /// Looks at what changed, tells workers, and proposes the next batch.
     async fn advance(&mut self) {
+        let mut turn = Turn::begin();
         let state = {
             self.applied.mark_unchanged();
             self.parts.handle.fork()
         };
+        turn.ended(Phase::Fork);
         if state.revision > self.seen {
             let changes = Changes::since(&state, self.seen);
             self.seen = state.revision;
             self.note(&state, changes);
         }
+        turn.ended(Phase::Changes);
         self.dispatch(&state).await;
+        turn.ended(Phase::Dispatch);
         let mut batch = CommandBatch::default();
         self.take_inputs(&state, &mut batch);
+        turn.ended(Phase::Inputs);
         batch.extend(lowered(self.reactor.releases(&state), self.rounds.level()));
         self.set_defaults(&state, &mut batch);
         self.record_replicas(&state, &mut batch);
         self.tick(&state, &mut batch);
+        turn.ended(Phase::Reactions);
         self.plan(&state, &mut batch);
         if !batch.is_empty() {
             self.propose(batch);
@@ -401,8 +408,10 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
 
     fn propose(&mut self, batch: CommandBatch) {
         telemetry::proposed(batch.len());
+        let mut turn = Turn::begin();
         let (proposals, waiters) = batch.into_proposals();
         let answer = propose_all(self.parts.handle.clone(), proposals).boxed();
+        turn.ended(Phase::Propose);
         self.in_flight = Some(InFlight {
             waiters,
             answer,
@@ -413,7 +422,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     /// Hands out the outcomes; none if they show that the leadership is over.
     fn conclude(&mut self, result: Result<Vec<Applied>, ProposeError>) -> Option<()> {
         let in_flight = self.in_flight.take()?;
-        telemetry::concluded(in_flight.since.elapsed());
+        Phase::Commit.took(in_flight.since.elapsed());
         match result {
             Ok(outcomes) => {
                 let now = self.now();

@@ -5,12 +5,14 @@
 mod lists;
 pub(crate) mod names;
 mod sample;
+mod waits;
 
 use metrics::{counter, gauge, histogram};
 use muster_core::health::ComponentKind;
 
 pub(crate) use self::lists::lists;
 pub(crate) use sample::{Census, sample};
+pub(crate) use waits::outermost_queue;
 
 /// Says what each metric is, and begins those whose first value may be long in coming: a series that is not there yet looks like one
 /// that nobody reads.
@@ -18,6 +20,7 @@ pub(crate) fn describe() {
     names::describe();
     gauge!(names::WATCHES).set(0.0);
     drop(histogram!(names::GANG_START_SECONDS));
+    drop(histogram!(names::BACKUP_SECONDS));
     for severity in ["degraded", "fatal"] {
         drop(histogram!(names::DETECTION_SECONDS, "severity" => severity));
     }

@@ -25,7 +25,6 @@ pub(crate) const BREAKERS_TRIPPED_HELP: &str =
     "1 for each pool whose breaker keeps rules from blocking more, 0 for the others.";
 
 metrics! {
-    describe_gauge IS_LEADER = "muster_scheduler_is_leader": "1 while this replica leads.";
     describe_gauge LEADERSHIP_EPOCH = "muster_scheduler_leadership_epoch":
         "Fencing token of this replica's newest leadership.";
     describe_gauge REVISION = "muster_scheduler_revision": "Revision of the applied state.";
@@ -56,6 +55,10 @@ metrics! {
         "Between two failures of the infrastructure that end an attempt on one host, as far as is known.";
     describe_counter PLACEMENTS_TOTAL = "muster_scheduler_placements_total":
         "Units whose allocation was committed while this replica led.";
+    describe_histogram WAIT_SECONDS = "muster_scheduler_wait_seconds":
+        "How long units waited when they were placed while this replica led, since their submission or the end of their attempt before, by the outermost queue.";
+    describe_gauge OLDEST_WAIT_SECONDS = "muster_scheduler_oldest_wait_seconds":
+        "How long ago the oldest job was submitted that could run and has never run, by the outermost queue; 0 where none waits.";
     describe_counter GANGS_RELEASED_TOTAL = "muster_scheduler_gangs_released_total":
         "Gangs whose members were all prepared and let go while this replica led.";
     describe_histogram GANG_START_SECONDS = "muster_scheduler_gang_start_seconds":
@@ -99,10 +102,10 @@ metrics! {
     describe_counter PLAN_CUT_SHORT_TOTAL = "muster_scheduler_plan_cut_short_total":
         "Planning rounds that their budget ended before everything was examined.";
     describe_histogram PLAN_SECONDS = "muster_scheduler_plan_seconds": "Time of one planning round, by scope: whole, or in_place where moves of others are not looked for.";
+    describe_histogram TURN_SECONDS = "muster_scheduler_turn_seconds":
+        "Time of the phases of one turn of the leader: fork (a view of the state), changes (what happened since), dispatch (what workers are told), inputs (what they told), reactions (what follows from both), plan, propose, commit (from proposing to the outcomes).";
     describe_histogram BATCH_COMMANDS = "muster_scheduler_batch_commands":
         "Commands that the leader proposed at once.";
-    describe_histogram PROPOSE_SECONDS = "muster_scheduler_propose_seconds":
-        "Time from proposing a batch of the leader to its outcomes.";
     describe_counter REJECTED_TOTAL = "muster_scheduler_rejected_total":
         "Commands of the leader that had no effect.";
     describe_counter REPLICA_CHANGES_TOTAL = "muster_scheduler_replica_changes_total":
@@ -126,9 +129,9 @@ metrics! {
     describe_counter REFUSED_TOTAL = "muster_scheduler_refused_total":
         "Calls refused because of who called, by reason (NO_CREDENTIAL, BAD_TOKEN, UNKNOWN_USER, USER_IS_LOCAL, ROLE_TOO_WEAK, TOO_MANY_CALLS, TOO_MANY_BYTES, BAD_JOIN_TOKEN).";
     describe_counter REQUESTS_TOTAL = "muster_scheduler_requests_total":
-        "Unary requests by method and gRPC code.";
+        "Calls of all kinds by service, method and gRPC code: Ok for a stream that began, Cancelled for what the caller did not wait for.";
     describe_histogram REQUEST_SECONDS = "muster_scheduler_request_seconds":
-        "Time of a write, from receipt to answer, by method.";
+        "Time of a call, from receipt to its answer or to the beginning of its stream, by service and method.";
     describe_counter PAST_VIEWS_TOTAL = "muster_scheduler_past_views_total":
         "Reads at a revision of the past, by outcome (shown, refused, busy, late, failed).";
     describe_histogram PAST_VIEW_SECONDS = "muster_scheduler_past_view_seconds":

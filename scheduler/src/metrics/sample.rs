@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use metrics::{counter, gauge};
 use muster_core::command::{GpuHealth, HostHealth};
@@ -10,9 +11,11 @@ use muster_core::health::{ComponentKind, Hold};
 use muster_core::lifecycle::JobPhase;
 use muster_core::quota::Guarantee;
 use muster_core::state::{Gpu, Host, Queue, State};
+use muster_core::time::TimeMs;
 
 use crate::metrics::lists::source;
 use crate::metrics::names;
+use crate::metrics::waits::{OTHER_QUEUES, QUEUES_LABELLED_MAX, oldest_waits_ms};
 
 /// Milliseconds of a second.
 const MS_PER_SECOND: u64 = 1_000;
@@ -100,10 +103,6 @@ fn state_of(host: &Host, gpu: &Gpu) -> usize {
     }
 }
 
-/// Queues with a label of their own: those that hold the most GPUs; the others are counted together.
-const QUEUES_LABELLED_MAX: usize = 100;
-/// Label of the queues that have none of their own.
-const OTHER_QUEUES: &str = "(others)";
 /// Kinds of a queue's GPUs.
 const QUEUE_GPU_KINDS: [&str; 4] = ["guaranteed", "held", "opportunistic", "claimed"];
 
@@ -148,7 +147,7 @@ impl QueueFigures {
     }
 }
 
-/// What queues have, under labels of a bounded number.
+/// What queues have, under labels of a bounded number: those that hold the most GPUs have their own.
 fn by_queue(state: &State) -> Vec<(String, QueueFigures)> {
     let queues = state.queues.values();
     let mut all: Vec<(String, QueueFigures)> = queues
@@ -199,12 +198,12 @@ fn health(state: &State) {
     }
 }
 
-/// Sets the gauges that show the state.
+/// Sets the gauges that show the state, and what it is `now`.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a gauge is a floating-point number"
 )]
-pub(crate) fn sample(state: &State) {
+pub(crate) fn sample(state: &State, now: TimeMs) {
     let census = Census::of(state);
     for ((_, phase), count) in PHASES.iter().zip(census.jobs) {
         gauge!(names::JOBS, "phase" => *phase).set(count as f64);
@@ -220,6 +219,10 @@ pub(crate) fn sample(state: &State) {
         for (kind, gpus) in QUEUE_GPU_KINDS.iter().zip(figures.gpus) {
             gauge!(names::QUEUE_GPUS, "queue" => label.clone(), "kind" => *kind).set(gpus as f64);
         }
+    }
+    for (queue, waited_ms) in oldest_waits_ms(state, now) {
+        gauge!(names::OLDEST_WAIT_SECONDS, "queue" => queue)
+            .set(Duration::from_millis(waited_ms).as_secs_f64());
     }
     gauge!(names::JOBS_SUSPENDED).set(state.index.suspended.len() as f64);
     for (_, cause, loss) in state.ledger.causes() {

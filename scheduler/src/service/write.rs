@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use metrics::{counter, histogram};
 use muster_proto::status::{self, ErrorReport};
 use muster_proto::v1;
 use muster_proto::v1::write::Kind;
@@ -14,7 +13,6 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Status};
 
 use crate::audit_log::Record;
-use crate::metrics::names;
 use crate::service::addressee::is_undone;
 use crate::service::context::Context;
 use crate::service::gate::Caller;
@@ -38,19 +36,13 @@ pub(crate) async fn write(
     mut write: Kind,
     (deadline, from, caller): Calling,
 ) -> Result<Outcome, Status> {
-    let (name, began) = (name(&write), Instant::now());
     caller.sign(&mut write);
-    let record = record(name, (&write, &caller), from);
+    let record = record(name(&write), (&write, &caller), from);
     let result = match permit(context, &caller, &write, deadline).await {
         Ok(()) => attempts(context, write, deadline).await,
         Err(refusal) => Err(refusal),
     };
     context.note(record.answered(&result)).await;
-    let code = result
-        .as_ref()
-        .map_or_else(|status| status.code(), |_| Code::Ok);
-    histogram!(names::REQUEST_SECONDS, "method" => name).record(began.elapsed());
-    counter!(names::REQUESTS_TOTAL, "method" => name, "code" => format!("{code:?}")).increment(1);
     result
 }
 

@@ -1,16 +1,19 @@
 //! Calls of the public interface.
 
+use http::uri::PathAndQuery;
 use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
 use muster_proto::v1::cluster_service_client::ClusterServiceClient;
 use muster_proto::v1::job_service_client::JobServiceClient;
 use muster_proto::v1::peer_service_client::PeerServiceClient;
 use muster_proto::v1::watch_service_client::WatchServiceClient;
+use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Status, Streaming};
+use tonic::{Request, Status, Streaming};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_prost::ProstCodec;
 
 /// A client of one replica.
 #[derive(Clone)]
@@ -59,6 +62,16 @@ impl Client {
             consistency: consistency.into(),
         };
         Ok(self.cluster().get_status(request).await?.into_inner())
+    }
+
+    /// Calls what no service has.
+    pub(crate) async fn call_made_up(&self, path: &'static str) -> Result<(), Status> {
+        let mut channel = Grpc::new(self.channel.clone());
+        let ready = channel.ready().await;
+        ready.map_err(|error| Status::unknown(error.to_string()))?;
+        let codec = ProstCodec::<(), ()>::default();
+        let path = PathAndQuery::from_static(path);
+        channel.unary(Request::new(()), path, codec).await.map(drop)
     }
 
     pub(crate) async fn submit(

@@ -1,7 +1,6 @@
 //! Three replicas, each on a runtime of its own so that it can be killed.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +9,8 @@ use muster_core::timings::Timings;
 use muster_proto::v1::Consistency;
 use muster_scheduler::{Listeners, RaftTimings, SchedulerConfig, run_on};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -89,9 +89,15 @@ impl Group {
             .collect()
     }
 
-    /// Where a replica's metrics are.
-    pub(crate) fn metrics_address(&self, id: u64) -> SocketAddr {
-        self.nodes[&id].config.metrics_listen.unwrap()
+    /// What a replica exports now.
+    pub(crate) async fn metrics(&self, id: u64) -> String {
+        let address = self.nodes[&id].config.metrics_listen.unwrap();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = b"GET /metrics HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).await.unwrap();
+        page
     }
 
     /// A client of one replica.

@@ -2,8 +2,10 @@
 //!
 //! Where a replica has certificates every call is somebody's, by a certificate or a token, and [`rights`] says what it takes.
 //! Without certificates everybody may do everything: settings allow that on loopback alone, or where they are told to.
+//! Every call comes by here, and is counted and timed here.
 
 mod caller;
+mod calls;
 mod federated;
 mod proof;
 mod rates;
@@ -33,6 +35,7 @@ use crate::audit_log::Record;
 use crate::metrics::names;
 use crate::service::context::Context;
 pub(crate) use caller::{Caller, caller_of};
+use calls::Call;
 use federated::Federated;
 pub(crate) use federated::Provider;
 use rates::{Allowance, Rates};
@@ -112,6 +115,7 @@ where
         let peer = request.extensions().get::<SecuredPeer>().cloned();
         let method = request.uri().path().to_owned();
         let method = method.as_str();
+        let call = Call::begin(method);
         let passed = match &peer {
             None if self.layer.context.config.tls.is_on() => Err(unsecured()),
             None => Ok(Caller::Open),
@@ -124,21 +128,29 @@ where
                 }
                 let parcel = self.layer.parcel(method, &caller);
                 request.extensions_mut().insert(caller);
-                let Some(parcel) = parcel.map(Arc::new) else {
-                    return Box::pin(self.inner.call(request));
+                let parcel = parcel.map(Arc::new);
+                let request = match &parcel {
+                    Some(parcel) => request.map(|body| measured(body, Arc::clone(parcel))),
+                    None => request,
                 };
-                let request = request.map(|body| measured(body, Arc::clone(&parcel)));
                 let answered = self.inner.call(request);
                 Box::pin(async move {
                     let answer = answered.await;
                     drop(parcel);
+                    if let Ok(answer) = &answer {
+                        call.answered(answer.headers());
+                    }
                     answer
                 })
             }
             Err(refusal) => {
                 let from = peer.and_then(|peer| peer.address);
                 let refused = refuse(self.layer.context.clone(), method.to_owned(), refusal, from);
-                Box::pin(async move { Ok(refused.await.into_http()) })
+                Box::pin(async move {
+                    let answer = refused.await.into_http();
+                    call.answered(answer.headers());
+                    Ok(answer)
+                })
             }
         }
     }

@@ -158,18 +158,19 @@ pub(super) fn is_costly(path: &str) -> bool {
 /// What a call takes, by its path (`/muster.v1.JobService/GetJob`). Of one without a row an admin alone is told that it does
 /// not exist.
 pub(super) fn need(path: &str) -> Need {
-    let mut parts = path.trim_start_matches('/').splitn(2, '/');
-    let (service, method) = (
-        parts.next().unwrap_or_default(),
-        parts.next().unwrap_or_default(),
-    );
-    row(service, method).unwrap_or(ADMIN)
+    row(path).map_or(ADMIN, |(_, _, need)| need)
 }
 
-fn row(service: &str, method: &str) -> Option<Need> {
-    let (_, methods) = TABLE.iter().find(|(name, _)| *name == service)?;
-    let (_, need) = methods.iter().find(|(name, _)| *name == method)?;
-    Some(*need)
+/// Service and method of a call, as the table has them; none for one without a row.
+pub(super) fn name(path: &str) -> Option<(&'static str, &'static str)> {
+    row(path).map(|(service, method, _)| (service, method))
+}
+
+fn row(path: &str) -> Option<(&'static str, &'static str, Need)> {
+    let (service, method) = path.trim_start_matches('/').split_once('/')?;
+    let (service, methods) = TABLE.iter().find(|(name, _)| *name == service)?;
+    let (method, need) = methods.iter().find(|(name, _)| *name == method)?;
+    Some((service, method, *need))
 }
 
 #[cfg(test)]
@@ -217,6 +218,21 @@ mod tests {
             }
         }
         assert_eq!(rows, served);
+    }
+
+    #[test]
+    fn a_call_is_named_by_the_table_or_not_at_all() {
+        let known = name("/muster.v1.JobService/GetJob");
+        assert_eq!(known, Some(("muster.v1.JobService", "GetJob")));
+        for path in [
+            "",
+            "/",
+            "/muster.v1.JobService",
+            "/muster.v1.JobService/GetJob/1",
+            "/unknown/GetJob",
+        ] {
+            assert_eq!(name(path), None, "{path}");
+        }
     }
 
     #[test]

@@ -1,0 +1,77 @@
+//! How often each call is made, how it is answered, and how long that takes.
+
+use http::HeaderMap;
+use metrics::{counter, histogram};
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use crate::metrics::names;
+use crate::service::gate::rights;
+
+/// Service and method of calls that no service has. Labels are never taken from what was asked for: anybody may ask for anything.
+const UNKNOWN: (&str, &str) = ("unknown", "unknown");
+
+/// A call that is not answered yet. It is counted when it is dropped.
+#[derive(Debug)]
+pub(super) struct Call {
+    service: &'static str,
+    method: &'static str,
+    began: Instant,
+    code: Code,
+}
+
+impl Call {
+    /// One by its path (`/muster.v1.JobService/GetJob`), from now on.
+    pub(super) fn begin(path: &str) -> Self {
+        let (service, method) = rights::name(path).unwrap_or(UNKNOWN);
+        Self {
+            service,
+            method,
+            began: Instant::now(),
+            // Whoever asked has gone, or has waited long enough, if no answer follows.
+            code: Code::Cancelled,
+        }
+    }
+
+    /// It is answered, or its stream begins: how that ends stands behind it, where nobody waits for it here.
+    pub(super) fn answered(mut self, headers: &HeaderMap) {
+        self.code = Status::from_header_map(headers).map_or(Code::Ok, |status| status.code());
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let (service, method) = (self.service, self.method);
+        histogram!(names::REQUEST_SECONDS, "service" => service, "method" => method)
+            .record(self.began.elapsed());
+        let labels = [
+            ("service", service),
+            ("method", method),
+            ("code", word(self.code)),
+        ];
+        counter!(names::REQUESTS_TOTAL, &labels).increment(1);
+    }
+}
+
+/// A code as gRPC's libraries write it.
+const fn word(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "Ok",
+        Code::Cancelled => "Cancelled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
