@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::sim::plan::{Acts, Numbers, Plan};
+use crate::sim::record::SceneKind;
 use crate::sim::scale::{Scale, Tempo};
 
 fn options(seed: u64, mutant: Option<Mutant>) -> WorldOptions {
