@@ -154,8 +154,8 @@ impl fmt::Display for RunReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::judge::{Check, Invariant};
     use crate::run::Fault;
+    use crate::run::judge::{Check, Invariant};
 
     fn report(made: usize) -> RunReport {
         let spread = Spread {
