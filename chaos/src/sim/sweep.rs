@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn a_failure_is_told_with_its_end_and_its_replay() {
         let options = SweepOptions {
-            first: 2,
+            first: 0,
             seeds: 1,
             faults_s: 20,
             mutant: Some(Mutant::BeginsAlone),
@@ -530,7 +530,7 @@ mod tests {
         let text = report.to_string();
         assert!(text.contains("VIOLATION  "), "{text}");
         assert!(text.contains("what the last command changed"), "{text}");
-        let replay = "replay: muster chaos sim --first 2 --seeds 1 --faults-seconds 20 \
+        let replay = "replay: muster chaos sim --first 0 --seeds 1 --faults-seconds 20 \
                       --skip-mutants --mutant begins-alone";
         assert!(text.contains(replay), "{text}");
     }
