@@ -100,13 +100,14 @@ impl Cluster {
             serde_json::from_slice::<Value>(&fs::read(&ready_file).ok()?).ok()
         })
         .await;
-        Self::described(&described, dev, own)
+        Self::described(&described, dev, own, variables)
     }
 
-    fn described(value: &Value, dev: Child, own: TempDir) -> Self {
+    fn described(value: &Value, dev: Child, own: TempDir, variables: &[(&str, &str)]) -> Self {
         let members = |name: &str, role| {
             let list = value[name].as_array().unwrap().iter();
-            list.map(|value| Member::described(role, value)).collect()
+            list.map(|value| Member::described(role, value, variables))
+                .collect()
         };
         let addresses = value["addresses"].as_array().unwrap().iter();
         let folder = PathBuf::from(value["folder"].as_str().unwrap());

@@ -20,20 +20,26 @@ pub struct Member {
     /// What it prints.
     pub log: PathBuf,
     role: &'static str,
+    /// Variables of all processes of its cluster, beside our own.
+    variables: Vec<(String, String)>,
     pid: i32,
     /// Present once we started it ourselves; before that it is a child of `muster dev`.
     child: Option<Child>,
 }
 
 impl Member {
-    /// As `muster dev` describes it.
-    pub(crate) fn described(role: &'static str, value: &Value) -> Self {
+    /// As `muster dev`, which has these variables, describes it.
+    pub(crate) fn described(role: &'static str, value: &Value, variables: &[(&str, &str)]) -> Self {
+        let variables = variables.iter();
         let text = |name: &str| value[name].as_str().unwrap().to_owned();
         Self {
             name: text("name"),
             config: text("config").into(),
             log: text("log").into(),
             role,
+            variables: variables
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
             pid: i32::try_from(value["pid"].as_i64().unwrap()).unwrap(),
             child: None,
         }
@@ -49,6 +55,7 @@ impl Member {
             config,
             log: folder.join("log"),
             role: self.role,
+            variables: self.variables.clone(),
             pid: 0,
             child: None,
         }
@@ -117,7 +124,7 @@ impl Member {
         self.kill();
     }
 
-    /// Starts it on the data that it left, with these variables beside our own.
+    /// Starts it on the data that it left, with these variables beside those of its cluster.
     ///
     /// # Panics
     /// If it still runs or cannot be started.
@@ -131,6 +138,7 @@ impl Member {
         let child = Command::new(muster_binary())
             .args([self.role, "--config"])
             .arg(&self.config)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
