@@ -88,6 +88,7 @@ impl Client {
             command: options.command,
             window: options.window,
             terminal: options.terminal,
+            by_admin: false,
         };
         self.call(self.operation(OPERATION), |channel| {
             let kind = Some(Say::Open(open.clone()));

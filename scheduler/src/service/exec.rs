@@ -13,7 +13,6 @@ use std::time::Duration;
 use futures::stream::{Stream, iter};
 use futures::{StreamExt as _, future};
 use metrics::{counter, gauge};
-use muster_core::access::Role;
 use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex};
 use muster_core::lifecycle::TaskPhase;
 use muster_core::rights::may_enter;
@@ -88,6 +87,9 @@ pub(crate) async fn start(
 ) -> Result<Answers, Status> {
     let mut open = opening(&mut messages).await?;
     open.author = caller.author(open.author);
+    open.by_admin = context
+        .handle
+        .with_state(|state| caller.is_admin(state) == Some(true));
     // What is run may hold secrets: who enters which task is what counts.
     let subject = format!("job {}, task {}", open.job_id, open.task);
     let who = caller.on_record(open.author.clone());
@@ -186,7 +188,7 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
     let job = find_job(state, JobId(open.job_id))?;
     let task = TaskIndex(open.task);
     let unit = unit_of(job, task)?;
-    if !may_enter(job, &open.author, &admins(context, state, &open.author)) {
+    if !may_enter(job, &open.author, &admins(context, open)) {
         let message = format!(
             "`{}` may not run commands beside tasks of job {}: only its user `{}` and the cluster's admins may",
             open.author, job.id, job.spec.user
@@ -225,16 +227,13 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
     }
 }
 
-/// Who enters everybody's tasks: whom the settings name; where all have proven who they are, whoever has the role.
-fn admins(context: &Context, state: &State, author: &str) -> BTreeSet<String> {
+/// Who enters everybody's tasks: whom the settings name; where all have proven who they are, whoever has proven to be an admin.
+fn admins(context: &Context, open: &v1::ExecOpen) -> BTreeSet<String> {
     if !context.config.tls.is_on() {
         return context.settings.borrow().admins.clone();
     }
-    let user = state
-        .users
-        .get(author)
-        .filter(|user| user.role == Role::Admin);
-    user.map(|_| author.to_owned()).into_iter().collect()
+    let author = open.by_admin.then(|| open.author.clone());
+    author.into_iter().collect()
 }
 
 /// One command between its user and its worker.

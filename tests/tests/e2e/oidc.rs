@@ -1,6 +1,7 @@
 //! Users whom an identity provider vouches for.
 
-use muster_client::Client;
+use muster_client::{Client, ClientConfig, ClientError, ExecOptions};
+use muster_core::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{IdentityProvider, SecuredCluster, eventually, shell, submit};
 use serde_json::json;
@@ -63,4 +64,59 @@ async fn whom_an_identity_provider_vouches_for_may_do_what_their_groups_may() {
         let log = cluster.muster(Some(&token), &words).await.ok();
         assert!(log.contains(call), "{user}: {log}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_enters_tasks_of_others_is_known_at_whichever_replica_they_ask() {
+    let provider = IdentityProvider::begin();
+    let oidc = provider.settings(&[("staff", "user"), ("ops", "admin")]);
+    let cluster = SecuredCluster::start_with(&json!({"oidc": oidc})).await;
+    let grace = cluster.add_user(&["grace", "--role", "admin"]).await;
+    let oscar = cluster.add_user(&["oscar", "--role", "operator"]).await;
+    let ida = provider.token("ida", &["staff"], HOUR_S);
+    let owner = cluster.client_of(None, Some(ida.clone())).await;
+    let job = submit(&owner, shell("sleep 60")).await;
+    eventually("the task is entered by its user", async || {
+        enter(&owner, job).await.ok()
+    })
+    .await;
+
+    let opal = provider.token("opal", &["ops"], HOUR_S);
+    let ivo = provider.token("ivo", &["staff"], HOUR_S);
+    for address in &cluster.addresses {
+        for (name, token, may) in [
+            ("ida", &ida, true),
+            ("opal", &opal, true),
+            ("grace", &grace, true),
+            ("ivo", &ivo, false),
+            ("oscar", &oscar, false),
+        ] {
+            let client = Client::connect(ClientConfig {
+                tls: cluster.tls(None),
+                token: Some(token.clone()),
+                discover: false,
+                ..ClientConfig::new([address.clone()])
+            });
+            let entered = enter(&client.await.unwrap(), job).await;
+            match entered {
+                Ok(()) => assert!(may, "{name} at {address}"),
+                Err(refused) => {
+                    assert!(!may, "{name} at {address}: {refused}");
+                    assert_eq!(refused.reason(), Some("NOT_YOURS"), "{name}: {refused}");
+                }
+            }
+        }
+    }
+}
+
+/// Runs a command beside a job's first task, to its end.
+async fn enter(client: &Client, job: JobId) -> Result<(), ClientError> {
+    let options = ExecOptions {
+        job,
+        command: vec!["true".to_owned()],
+        ..ExecOptions::default()
+    };
+    let mut command = client.exec(options).await?;
+    while command.next().await?.is_some() {}
+    Ok(())
 }

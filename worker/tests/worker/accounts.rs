@@ -271,6 +271,7 @@ async fn a_command_beside_a_task_is_the_tasks_account_with_a_terminal_and_withou
                 command: ["sh", "-c", text].map(str::to_owned).to_vec(),
                 window,
                 terminal: "dumb".to_owned(),
+                by_admin: false,
             }),
         };
         leader.say(LeaderKind::Exec(order));

@@ -26,6 +26,7 @@ fn order(task: &TaskAssignment, token: &str, text: &str, with_terminal: bool) ->
             command: ["sh", "-c", text].map(str::to_owned).to_vec(),
             window: with_terminal.then_some(WINDOW),
             terminal: "dumb".to_owned(),
+            by_admin: false,
         }),
     })
 }
