@@ -14,12 +14,12 @@ use muster_proto::v1::watch_service_client::WatchServiceClient;
 use tokio::task::JoinHandle;
 use tonic::Response;
 
+use crate::calls::{Calls, Roster};
 use crate::config::ClientConfig;
+use crate::connections::Connections;
 use crate::credential::Line;
 use crate::error::ClientError;
 use crate::etcd::{discovered, follow_for};
-use crate::members::Members;
-use crate::retry::Jitter;
 
 /// Largest answer that is taken: a page of 1,000 jobs with large specifications stays below it.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -34,9 +34,8 @@ pub struct Client {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    config: ClientConfig,
-    pub(crate) members: Members,
-    jitter: Jitter,
+    pub(crate) calls: Calls,
+    connections: Connections,
     /// What learns from etcd which replicas there are, if anything does.
     follower: OnceLock<JoinHandle<()>>,
 }
@@ -58,12 +57,10 @@ impl Client {
     /// discovery also every error of a call.
     pub async fn connect(config: ClientConfig) -> Result<Self, ClientError> {
         let (config, etcd) = discovered(config).await?;
-        let members = Members::new(&config)?;
         let discover = config.discover;
         let shared = Shared {
-            config,
-            members,
-            jitter: Jitter::new(),
+            connections: Connections::new(&config)?,
+            calls: Calls::new(config),
             follower: OnceLock::new(),
         };
         let client = Self {
@@ -122,16 +119,14 @@ impl Client {
     pub async fn discover(&self) -> Result<(), ClientError> {
         let status = self.status(v1::Consistency::Stale).await?;
         let addresses = status.replicas.iter().map(|replica| &*replica.address);
-        self.members().learn(addresses);
-        if !status.leader_address.is_empty() {
-            self.members().set_leader(&status.leader_address);
-        }
+        let leader = Some(&*status.leader_address).filter(|leader| !leader.is_empty());
+        self.roster().learn(addresses, leader);
         Ok(())
     }
 
     /// Learns the replicas again in the background, if that is due: in a cluster that lives long all may be replaced.
     pub(crate) fn keep_up(&self) {
-        if !self.config().discover || !self.members().should_learn() {
+        if !self.config().discover || !self.roster().should_learn() {
             return;
         }
         let client = self.clone();
@@ -147,32 +142,42 @@ impl Client {
         let header = answer.metadata().get(MEMBERSHIP_HEADER);
         let index = header.and_then(|text| text.to_str().ok()?.parse().ok());
         if let Some(index) = index {
-            self.members().heard_membership(index);
+            self.roster().heard_membership(index);
         }
     }
 
     /// The addresses that are known.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
-        self.members().addresses()
+        self.roster().addresses()
     }
 
     /// The client's settings.
     #[must_use]
     pub fn config(&self) -> &ClientConfig {
-        &self.shared.config
+        self.shared.calls.config()
     }
 
-    pub(crate) fn members(&self) -> &Members {
-        &self.shared.members
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.shared.calls
     }
 
-    pub(crate) fn jitter(&self) -> &Jitter {
-        &self.shared.jitter
+    pub(crate) fn roster(&self) -> &Roster {
+        self.shared.calls.roster()
+    }
+
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.shared.connections
+    }
+
+    /// Forgets a connection that broke while something came over it, and that its replica might lead.
+    pub(crate) fn broke(&self, address: &str) {
+        self.connections().drop(address);
+        self.roster().unset_leader(address);
     }
 
     pub(crate) fn connect_deadline(&self) -> Duration {
-        self.shared.config.connect_deadline
+        self.config().connect_deadline
     }
 }
 

@@ -75,7 +75,10 @@ pub(crate) fn follow_for(
         };
         let addresses = found.addresses();
         let trusted = { addresses.iter() }.filter(|address| trusts || is_loopback(address));
-        client.members.learn(trusted.map(String::as_str));
+        client
+            .calls
+            .roster()
+            .learn(trusted.map(String::as_str), None);
     };
     let keys = settings.keys(&config.cluster_id);
     Ok(tokio::spawn(follow(etcd, keys, tell)))

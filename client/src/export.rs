@@ -4,7 +4,7 @@ use muster_proto::v1;
 use muster_proto::v1::export_state_response::Part;
 use tonic::{Code, Status, Streaming};
 
-use crate::call::Operation;
+use crate::calls::Operation;
 use crate::client::{Client, cluster};
 use crate::error::{ClientError, FailedTry};
 use crate::retry::{Verdict, judge};
@@ -58,7 +58,7 @@ impl Client {
                 Ok(export) => return Ok(export),
                 Err(Cut::Final(error)) => return Err(error),
                 Err(Cut::Again(failed)) => {
-                    self.members().unset_leader(&failed.address);
+                    self.roster().unset_leader(&failed.address);
                     tracing::debug!(replica = %failed.address, cause = %failed.cause, "an export was cut off");
                     tried.push(failed);
                 }

@@ -8,7 +8,7 @@ use muster_proto::v1;
 use muster_proto::v1::stream_logs_request::Start;
 use tonic::{Status, Streaming};
 
-use crate::call::Operation;
+use crate::calls::Operation;
 use crate::client::{Client, jobs};
 use crate::error::ClientError;
 use crate::retry::{Verdict, judge};
@@ -223,14 +223,14 @@ impl TaskLogs {
                 });
             }
             Verdict::Redirect { leader } => {
-                self.client.members().set_leader(&leader);
+                self.client.roster().set_leader(&leader);
                 format!("the leader is {leader}")
             }
             Verdict::Again {
                 cause, transport, ..
             } => {
                 if transport {
-                    self.client.members().drop_channel(&self.replica);
+                    self.client.broke(&self.replica);
                 }
                 cause
             }

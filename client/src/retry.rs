@@ -112,15 +112,14 @@ impl Backoff {
     }
 }
 
-/// A small generator for jitter only (SplitMix64); its seed differs from process to process.
+/// A small generator for jitter only (SplitMix64).
 #[derive(Debug)]
 pub(crate) struct Jitter(AtomicU64);
 
 impl Jitter {
-    /// Seeded from the operating system.
-    pub(crate) fn new() -> Self {
-        let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
-        Self(AtomicU64::new(high ^ low))
+    /// Draws that follow from a seed.
+    pub(crate) const fn seeded(seed: u64) -> Self {
+        Self(AtomicU64::new(seed))
     }
 
     /// A number from 0 (inclusive) to 1 (exclusive).
@@ -186,7 +185,7 @@ mod tests {
     #[test]
     fn waits_grow_to_their_limit_and_are_spread() {
         let config = ClientConfig::default();
-        let jitter = Jitter::new();
+        let jitter = Jitter::seeded(7);
         let mut backoff = Backoff::new(&config);
         let waits: Vec<Duration> = (0..100).map(|_| backoff.next(&jitter, None)).collect();
         assert!(waits.iter().all(|wait| *wait < config.backoff_max));

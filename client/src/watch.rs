@@ -6,7 +6,7 @@ use muster_core::time::TimeMs;
 use muster_proto::v1;
 use tonic::{Code, Status, Streaming};
 
-use crate::call::Operation;
+use crate::calls::Operation;
 use crate::client::{Client, watching};
 use crate::error::{ClientError, Refusal};
 use crate::retry::{Verdict, judge};
@@ -196,14 +196,14 @@ impl Watch {
                 }));
             }
             Verdict::Redirect { leader } => {
-                self.client.members().set_leader(&leader);
+                self.client.roster().set_leader(&leader);
                 format!("the leader is {leader}")
             }
             Verdict::Again {
                 cause, transport, ..
             } => {
                 if transport {
-                    self.client.members().drop_channel(&self.replica);
+                    self.client.broke(&self.replica);
                 }
                 cause
             }

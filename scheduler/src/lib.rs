@@ -2,7 +2,8 @@
 //! replicated state.
 //!
 //! Start reading at [`leader`]: what the leader does and how its leases survive it. [`run`] assembles
-//! a replica from real parts; the deterministic simulation runs [`leader::LeaderLoop`] and [`watch_hub::WatchHub`] on its own.
+//! a replica from real parts; the deterministic simulation runs [`leader::LeaderLoop`] and [`watch_hub::WatchHub`] on its own, and
+//! answers its users by [`propose_status`].
 #![forbid(unsafe_code)]
 
 mod audit_log;
@@ -34,6 +35,7 @@ pub use config::{
 };
 pub use error::Error;
 pub use listeners::Listeners;
+pub use service::propose_status;
 
 /// Runs a replica until `shutdown` completes, then stops gracefully: leadership is handed over, requests
 /// in work are finished, streams are closed, the log is closed.

@@ -2,12 +2,14 @@
 //! remember every answer.
 
 mod hostile;
+mod line;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_client::ClientError;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
 use muster_core::spec::{
@@ -15,11 +17,12 @@ use muster_core::spec::{
     PipelineJob, Resources, RetryPolicy, SuspendMode, TaskGroup,
 };
 use muster_core::state::{Answer, State};
-use muster_raft_store::{Handle, ProposeError};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 pub use self::hostile::is_beset;
+pub use self::line::Line;
+use self::line::TRY_TIMEOUT;
 use super::configuration::{
     draw_access, draw_configuration, draw_health_rules, draw_layout, draw_maintenance, draw_queue,
     draw_scheduling,
@@ -34,15 +37,13 @@ use super::scale::Tempo;
 use super::transport::Registry;
 use crate::workload::PhillyGenerator;
 
-/// How long a user waits for one answer.
-const TRY_TIMEOUT: Duration = Duration::from_secs(2);
 /// About one job in so many is submitted as a part of a pipeline.
 const PIPELINE_EVERY: u64 = 11;
 /// One job of several tasks in so many is an array, where sizes are as on Philly.
 const ARRAY_EVERY: u64 = 3;
 /// How often a pipeline is submitted.
 const PIPELINE_SUBMITS: usize = 2;
-/// Pause before a repetition.
+/// Pause before a call is made once more that came to nothing.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long after its submission a job is suspended, and for how long.
@@ -67,6 +68,8 @@ pub struct SimClient {
     pub network: SimNetwork,
     /// The replicas that are up.
     pub registry: Registry<State>,
+    /// What it calls by.
+    pub line: Line,
     /// Who remembers what was answered.
     pub judges: Judges,
     /// Draws of this user, for the job that it is at.
@@ -82,6 +85,7 @@ impl SimClient {
     pub async fn run(mut self, count: u32) {
         let is_admin = self.number == 0;
         let mut earlier = Vec::new();
+        self.line.discover().await;
         for number in 0..count {
             // What becomes of one job changes nothing of what the next one is.
             self.random = draws(self.seed, Domain::User, self.number, number);
@@ -275,39 +279,27 @@ impl SimClient {
         }
     }
 
-    /// Repeats a command under its request id until it is answered; none if it was refused.
+    /// Calls with a command, by the SDK, until it is answered; none if it was refused.
     async fn insist(&mut self, command: Command) -> Option<Answer> {
         loop {
             self.scene(SceneKind::Call, format_args!("{command:?}"));
-            let tried = tokio::time::timeout(TRY_TIMEOUT, self.propose_anywhere(command.clone()));
-            if let Ok(Some(answer)) = tried.await {
-                self.scene(SceneKind::Answer, format_args!("{answer:?}"));
-                return answer;
+            match self.line.run(&command).await {
+                Ok(answer) => {
+                    self.scene(SceneKind::Answer, format_args!("{answer:?}"));
+                    return Some(answer);
+                }
+                Err(ClientError::Refused { refusal, .. }) => {
+                    self.scene(SceneKind::Answer, format_args!("refused: {refusal}"));
+                    return None;
+                }
+                Err(unknown) => self.scene(SceneKind::Answer, format_args!("none: {unknown}")),
             }
-            self.scene(SceneKind::Answer, format_args!("none that is known"));
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
     fn scene(&self, kind: SceneKind, what: fmt::Arguments<'_>) {
         self.judges.scene(|| Scene::new(kind, what).on(self.node));
-    }
-
-    /// One try; none if nothing is known about its outcome.
-    async fn propose_anywhere(&mut self, command: Command) -> Option<Option<Answer>> {
-        let mut replicas = self.registry.up();
-        let count = replicas.len();
-        let first = self.random.random_range(0..count.max(1));
-        replicas.rotate_left(first.min(count));
-        for (node, handle) in replicas {
-            let serve = || propose(handle.clone(), command.clone());
-            match self.network.request(self.node, node, serve).await? {
-                Ok(answer) => return Some(answer),
-                Err(ProposeError::NotLeader { .. }) => {}
-                Err(_unknown) => return None,
-            }
-        }
-        None
     }
 
     /// How large a job is, and how long it runs: small and short, or as on Philly.
@@ -462,18 +454,6 @@ fn lifecycle_of((gang, tasks): (bool, u32), run_ms: u64, earlier: &[JobId]) -> L
     let newest = earlier.last().map(|job| Dependency { job: *job, when });
     lifecycle.after.extend(newest);
     lifecycle
-}
-
-/// The answer; none if the command was refused (the job ended before its cancel came).
-pub(super) async fn propose(
-    handle: Handle<State>,
-    command: Command,
-) -> Result<Option<Answer>, ProposeError> {
-    let applied = handle.propose(vec![command]).await?;
-    Ok(applied
-        .into_iter()
-        .next()
-        .and_then(|applied| applied.result.ok()))
 }
 
 /// How long a job's tasks hang in the kernel when they are killed: most do not.

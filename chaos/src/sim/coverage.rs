@@ -19,6 +19,8 @@ pub enum Situation {
     Leadership,
     /// A kill of a replica lost writes that were not synced.
     WritesLost,
+    /// The last of them was torn: only a part of it was on the disk.
+    WriteTorn,
     /// A replica stopped because its disk was full.
     DiskStopped,
     /// A replica stopped because its disk failed.
@@ -39,6 +41,12 @@ pub enum Situation {
     MessageHeldUp,
     /// A request arrived twice.
     ArrivedTwice,
+    /// A user was told by a replica who leads.
+    CallRedirected,
+    /// A replica could not be reached by a user, or did not answer in time.
+    TryUnanswered,
+    /// A user learnt of a replica that it had not known.
+    ReplicaLearnt,
     /// What a hostile user asked for was refused.
     HostileRefused,
     /// A replica told what the state was at a revision of the past.
@@ -137,9 +145,10 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 59] = [
+    pub const ALL: [Self; 63] = [
         Self::Leadership,
         Self::WritesLost,
+        Self::WriteTorn,
         Self::DiskStopped,
         Self::DiskFailed,
         Self::DiskStalled,
@@ -150,6 +159,9 @@ impl Situation {
         Self::MessageLost,
         Self::MessageHeldUp,
         Self::ArrivedTwice,
+        Self::CallRedirected,
+        Self::TryUnanswered,
+        Self::ReplicaLearnt,
         Self::HostileRefused,
         Self::PastTold,
         Self::RequestRepeated,
@@ -203,6 +215,7 @@ impl Situation {
         match self {
             Self::Leadership => "leaderships begun",
             Self::WritesLost => "kills that lost unsynced writes",
+            Self::WriteTorn => "writes torn by a kill",
             Self::DiskStopped => "replicas stopped by a full disk",
             Self::DiskFailed => "replicas stopped by a disk that failed",
             Self::DiskStalled => "disks that stood still",
@@ -213,6 +226,9 @@ impl Situation {
             Self::MessageLost => "messages lost by bad links",
             Self::MessageHeldUp => "messages held up by bad links",
             Self::ArrivedTwice => "requests that arrived twice",
+            Self::CallRedirected => "calls of users sent on to the leader",
+            Self::TryUnanswered => "tries of users that nobody answered",
+            Self::ReplicaLearnt => "new replicas learnt of by users",
             Self::HostileRefused => "requests of hostile users refused",
             Self::PastTold => "states of the past told by a replica",
             Self::RequestRepeated => "answered requests repeated",

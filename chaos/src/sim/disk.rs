@@ -1,6 +1,7 @@
-//! A simulated disk: what was not synced is lost at a kill, in whole or from some point on. It runs full, fails, stalls, and
+//! A simulated disk: what was not synced is lost at a kill, in whole or from some byte on. It runs full, fails, stalls, and
 //! what lies on it decays.
 
+mod journal;
 mod medium;
 
 use std::io::{self, Read, Write};
@@ -45,6 +46,15 @@ pub enum Deceit {
     Errors,
 }
 
+/// What a kill took from a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// Writes that are gone, the torn one included.
+    pub writes: usize,
+    /// Whether a part of one of them was on the disk.
+    pub is_torn: bool,
+}
+
 /// What is wrong with a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
@@ -87,10 +97,10 @@ impl SimDisk {
         }
     }
 
-    /// A kill: everything staged is gone, and of the writes that were not synced only the first `kept` of
-    /// 1,000 parts are left, because the operating system had written those out by itself. No write is torn:
-    /// the real log's batches have checksums. Returns how many writes are lost.
-    pub fn kill(&self, kept_permille: usize) -> usize {
+    /// A kill: everything staged is gone, and of the bytes of the writes that were not synced only the first `kept` of 1,000
+    /// parts are left, because the operating system had written those out by itself. The write that the cut goes through is
+    /// torn; who reads the disk next finds that by its checksum, and goes on with those before it.
+    pub fn kill(&self, kept_permille: usize) -> Loss {
         let mut medium = lock(&self.medium);
         medium.mount += 1;
         medium.staged.clear();
@@ -98,15 +108,23 @@ impl SimDisk {
             medium.published.pop_last();
         }
         let pending = std::mem::take(&mut medium.pending);
-        let kept = pending.len() * kept_permille.min(1_000) / 1_000;
-        for change in pending[..kept].iter().flatten() {
+        let written: Vec<u8> = pending
+            .iter()
+            .flat_map(|write| journal::frame(write))
+            .collect();
+        let kept = written.len() * kept_permille.min(1_000) / 1_000;
+        let found = journal::read(&written[..kept]);
+        for change in found.writes.iter().flatten() {
             medium.durable.change(change);
         }
         if medium.deceit == Deceit::Votes {
             medium.durable.forget_votes();
         }
         medium.visible = medium.durable.clone();
-        pending.len() - kept
+        Loss {
+            writes: pending.len() - found.writes.len(),
+            is_torn: found.is_torn,
+        }
     }
 
     /// Makes everything durable that was written, as a tool does that ends when it is.
@@ -379,6 +397,7 @@ mod tests {
 
     #[test]
     fn a_kill_loses_whole_writes_from_some_point_on() {
+        let mut torn = 0;
         for kept_permille in 0..=1_000 {
             let disk = SimDisk::new(Deceit::None);
             let mounted = disk.mount(Duration::ZERO);
@@ -387,8 +406,10 @@ mod tests {
             let lost = disk.kill(kept_permille);
             assert!(mounted.write(vec![put(6)]).is_err(), "it was killed");
             let left = disk.mount(Duration::ZERO).read_entries(0, 9, 99).unwrap();
-            assert_eq!(left.len(), [5, 3, 0][lost]);
+            assert_eq!(left.len(), [5, 3, 0][lost.writes]);
+            torn += usize::from(lost.is_torn);
         }
+        assert!(torn > 500, "{torn} of 1,001 cuts went through a write");
     }
 
     #[test]
@@ -401,7 +422,7 @@ mod tests {
         mounted.make_durable(2).unwrap();
         mounted.write(vec![put(3)]).unwrap();
         mounted.make_durable(2).unwrap();
-        assert_eq!(disk.kill(0), 1);
+        assert_eq!(disk.kill(0).writes, 1);
     }
 
     #[test]

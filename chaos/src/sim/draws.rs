@@ -56,6 +56,8 @@ pub enum Domain {
     BadLinks,
     /// Whether there is a hostile user, and what it asks for; a life for each request.
     Hostile,
+    /// How long a user's SDK waits between two rounds of tries.
+    Jitter,
 }
 
 /// The draws of one life of one thing. Ids have 32 bits and lives 24; more begin anew.

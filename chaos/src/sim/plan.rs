@@ -94,6 +94,13 @@ impl Shape {
         self.replicas + self.spares + self.heirs
     }
 
+    /// Replicas that users know to begin with: those that found the group, and those that would found it anew. The others they
+    /// learn of.
+    pub fn known(&self) -> impl Iterator<Item = u32> + use<> {
+        let heirs = self.machines() - self.heirs + 1..=self.machines();
+        (1..=self.replicas).chain(heirs)
+    }
+
     fn draw_replica(&self, random: &mut ChaCha8Rng) -> u32 {
         random.random_range(1..=self.machines())
     }

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::clock::SimClock;
-use super::disk::{Deceit, SimDisk};
+use super::disk::{Deceit, Loss, SimDisk};
 use super::draws::{Domain, draws};
 use super::network::SimNetwork;
 use super::runtime::{NodeId, SimRuntime, kill, spawn_on};
@@ -233,9 +233,8 @@ impl<M: StateMachine> Replicas<M> {
         Ok(())
     }
 
-    /// Kills a replica as `kill -9` and a power cut do: all its tasks, and what was not synced. Returns how
-    /// many writes are lost.
-    pub fn kill(&mut self, id: u32) -> usize {
+    /// Kills a replica as `kill -9` and a power cut do: all its tasks, and what was not synced.
+    pub fn kill(&mut self, id: u32) -> Loss {
         let replica = &self.nodes[id as usize - 1];
         self.network.node_down(replica.node);
         drop(self.registry.close(&Self::peer(id).address));

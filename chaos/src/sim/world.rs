@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::clients::{CLIENT_NODES, SimClient, is_beset};
+use super::clients::{CLIENT_NODES, Line, SimClient, is_beset};
 use super::clock::SimClock;
 use super::coverage::Situation;
 use super::draws::{Domain, draws, seed_of};
@@ -319,10 +319,15 @@ impl World {
         self.gateway.close(node);
         self.shadows.close(node);
         self.hubs.close(node);
-        if self.replicas.kill(id) > 0 {
-            self.judges
-                .with(|seen| seen.coverage.reached(Situation::WritesLost));
-        }
+        let lost = self.replicas.kill(id);
+        self.judges.with(|seen| {
+            if lost.writes > 0 {
+                seen.coverage.reached(Situation::WritesLost);
+            }
+            if lost.is_torn {
+                seen.coverage.reached(Situation::WriteTorn);
+            }
+        });
     }
 
     /// Whether a replica leads and has something in its log that is not committed.
@@ -355,13 +360,23 @@ impl World {
 
     fn client(&self, number: u32) -> SimClient {
         let seed = self.options.seed;
+        let node = NodeId(CLIENT_NODES + number);
+        let (network, judges) = (self.network.clone(), self.judges.clone());
+        let registry = self.replicas.registry.clone();
+        let line = Line::new(
+            (node, network.clone()),
+            (registry.clone(), judges.clone()),
+            self.plan.shape.known().map(Replicas::<State>::peer),
+            seed_of(seed, Domain::Jitter, number, 0),
+        );
         SimClient {
             seed,
             number,
-            node: NodeId(CLIENT_NODES + number),
-            network: self.network.clone(),
-            registry: self.replicas.registry.clone(),
-            judges: self.judges.clone(),
+            node,
+            network,
+            registry,
+            line,
+            judges,
             random: draws(seed, Domain::User, number, 0),
             tempo: self.options.scale.tempo,
             reads_stale: self.options.mutant == Some(Mutant::StaleReads),

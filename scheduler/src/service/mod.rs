@@ -51,3 +51,4 @@ pub(crate) use peer::Peers;
 pub(crate) use peer_pool::{Addresses, GrpcPeerLinks, PeerPool};
 pub(crate) use watch::Watches;
 pub(crate) use worker::Workers;
+pub use write::propose_status;

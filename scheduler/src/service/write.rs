@@ -157,7 +157,8 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
 }
 
 /// A proposal's failure as the caller sees it.
-pub(crate) fn propose_status(error: ProposeError) -> Status {
+#[must_use]
+pub fn propose_status(error: ProposeError) -> Status {
     let message = error.to_string();
     match error {
         ProposeError::NotLeader { leader } => {

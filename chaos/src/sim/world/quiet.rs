@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::World;
-use crate::sim::clients::propose;
 use crate::sim::report::Violation;
 use crate::sim::stuck::describe_stuck;
 
@@ -114,7 +113,8 @@ impl World {
             commands.extend(resume);
             for command in commands {
                 // Who does not lead says so, and the next one is asked; what was given back before is refused.
-                drop(tokio::time::timeout(ANSWER_TIMEOUT, propose(handle.clone(), command)).await);
+                let proposed = handle.propose(vec![command]);
+                drop(tokio::time::timeout(ANSWER_TIMEOUT, proposed).await);
             }
         }
     }

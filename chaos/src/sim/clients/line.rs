@@ -1,0 +1,179 @@
+//! A user's way to the cluster: the SDK's own calls, carried by the simulated network.
+
+use std::fmt::Debug;
+use std::future::{Future, pending};
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_client::calls::{Calls, Failure, Operation};
+use muster_client::{ClientConfig, ClientError};
+use muster_core::command::Command;
+use muster_core::state::{Answer, State};
+use muster_proto::status::{LEADER_KEY, status_of};
+use muster_raft_store::{Handle, Peer};
+use muster_scheduler::propose_status;
+use tonic::Status;
+
+use crate::sim::coverage::Situation;
+use crate::sim::judges::Judges;
+use crate::sim::network::SimNetwork;
+use crate::sim::runtime::{NodeId, spawn_on};
+use crate::sim::transport::Registry;
+
+/// How long a user waits for one replica's answer.
+pub(super) const TRY_TIMEOUT: Duration = Duration::from_secs(2);
+/// A command, from its first try to its last.
+const COMMAND: Operation = Operation {
+    name: "carry out the command",
+    deadline: Duration::from_secs(30),
+};
+/// A question for the replicas that there are.
+const DISCOVERY: Operation = Operation {
+    name: "learn the replicas",
+    deadline: Duration::from_secs(10),
+};
+
+/// The SDK of one user.
+#[derive(Clone, Debug)]
+pub struct Line {
+    node: NodeId,
+    network: SimNetwork,
+    registry: Registry<State>,
+    judges: Judges,
+    calls: Arc<Calls>,
+}
+
+/// What a replica says, and the membership that it goes by.
+struct Heard<Word> {
+    word: Word,
+    membership: Option<u64>,
+}
+
+impl Line {
+    /// A user's, who knows these replicas to begin with. Its waits are drawn from `seed`.
+    #[must_use]
+    pub fn new(
+        (node, network): (NodeId, SimNetwork),
+        (registry, judges): (Registry<State>, Judges),
+        known: impl IntoIterator<Item = Peer>,
+        seed: u64,
+    ) -> Self {
+        let known = known.into_iter().map(|peer| peer.address);
+        let config = ClientConfig {
+            per_try_deadline: TRY_TIMEOUT,
+            ..ClientConfig::new(known)
+        };
+        Self {
+            node,
+            network,
+            registry,
+            judges,
+            calls: Arc::new(Calls::seeded(config, seed)),
+        }
+    }
+
+    /// Runs a command to its end, as the SDK does.
+    pub(super) async fn run(&self, command: &Command) -> Result<Answer, ClientError> {
+        let serve = |handle: Handle<State>| {
+            let command = command.clone();
+            async move { propose(&handle, command).await }
+        };
+        let answer = self.call(COMMAND, serve).await?;
+        if self.calls.roster().should_learn() {
+            let line = self.clone();
+            // Nothing is drawn there.
+            spawn_on(self.node, 0, async move { line.discover().await });
+        }
+        Ok(answer)
+    }
+
+    /// Learns which replicas there are from any of them, and who leads.
+    pub(super) async fn discover(&self) {
+        let status = |handle: Handle<State>| async move { Ok(handle.status()) };
+        let Ok(status) = self.call(DISCOVERY, status).await else {
+            // Those that are known stay so, and are asked again.
+            return;
+        };
+        let all = status.voters.iter().chain(&status.learners);
+        let leader = status.leader.as_ref().map(|peer| &*peer.address);
+        let known = self.calls.roster().addresses();
+        let is_new = |peer: &Peer| !known.contains(&peer.address);
+        if all.clone().any(is_new) {
+            self.reached(Situation::ReplicaLearnt);
+        }
+        self.calls
+            .roster()
+            .learn(all.map(|peer| &*peer.address), leader);
+    }
+
+    /// One call; `serve` is what a replica does with it.
+    async fn call<Word, Serve, Serving>(
+        &self,
+        operation: Operation,
+        serve: Serve,
+    ) -> Result<Word, ClientError>
+    where
+        Word: Debug + Send + 'static,
+        Serve: Fn(Handle<State>) -> Serving,
+        Serving: Future<Output = Result<Word, Status>> + Send + 'static,
+    {
+        let serve = &serve;
+        let carry = |address: String| async move { self.try_at(&address, serve).await };
+        let broken = |_: &str| self.reached(Situation::TryUnanswered);
+        let (word, _) = self.calls.run(operation, carry, broken).await?;
+        Ok(word)
+    }
+
+    async fn try_at<Word, Serve, Serving>(
+        &self,
+        address: &str,
+        serve: &Serve,
+    ) -> Result<Word, Failure>
+    where
+        Word: Send + 'static,
+        Serve: Fn(Handle<State>) -> Serving,
+        Serving: Future<Output = Result<Word, Status>> + Send + 'static,
+    {
+        let Some((replica, handle)) = self.registry.find(address) else {
+            return Err(Failure::Unconnected("nobody listens there".to_owned()));
+        };
+        self.calls.roster().connected();
+        let arrives = || {
+            let (serving, handle) = (serve(handle.clone()), handle.clone());
+            async move {
+                let word = serving.await;
+                let membership = handle.membership_index();
+                Heard { word, membership }
+            }
+        };
+        let heard = self.network.request(self.node, replica, arrives).await;
+        // Nobody tells of what is lost.
+        let Some(Heard { word, membership }) = heard else {
+            return pending().await;
+        };
+        membership
+            .into_iter()
+            .for_each(|index| self.calls.roster().heard_membership(index));
+        word.map_err(|status| {
+            let names_leader = muster_proto::status::ErrorReport::of(&status)
+                .metadata
+                .contains_key(LEADER_KEY);
+            if names_leader {
+                self.reached(Situation::CallRedirected);
+            }
+            Failure::Answered(status)
+        })
+    }
+
+    fn reached(&self, situation: Situation) {
+        self.judges.with(|seen| seen.coverage.reached(situation));
+    }
+}
+
+/// The answer, or the status that a replica answers with.
+async fn propose(handle: &Handle<State>, command: Command) -> Result<Answer, Status> {
+    let applied = handle.propose(vec![command]).await;
+    let applied = applied.map_err(propose_status)?.into_iter().next();
+    let applied = applied.ok_or_else(|| Status::internal("nothing was applied"))?;
+    applied.result.map_err(|rejection| status_of(&rejection))
+}

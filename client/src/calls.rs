@@ -1,0 +1,318 @@
+//! How a call is carried out: tried at one replica after another, round after round, until it is answered or too late.
+//!
+//! What carries a try is not said here: [`Client`](crate::Client) does it over connections, the deterministic simulation over
+//! its simulated network.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use crate::config::ClientConfig;
+use crate::error::{ClientError, FailedTry, Refusal};
+use crate::retry::{Backoff, Jitter, Verdict, judge};
+pub use crate::roster::Roster;
+
+/// How long a call may go on, and how it is named in errors.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// Completes the sentence "cannot ...".
+    pub name: &'static str,
+    /// For all tries together.
+    pub deadline: Duration,
+}
+
+/// A try that was not answered well.
+#[derive(Debug)]
+pub enum Failure {
+    /// The replica could not be reached: why, for people.
+    Unconnected(String),
+    /// It said so, or the connection broke.
+    Answered(Status),
+}
+
+/// What all calls of a client share.
+#[derive(Debug)]
+pub struct Calls {
+    config: ClientConfig,
+    roster: Roster,
+    jitter: Jitter,
+}
+
+/// What a finished try tells.
+enum Outcome<Answer> {
+    Answered(Answer),
+    Unconnected(String),
+    /// No answer within this time.
+    Silent(Duration),
+    Failed(Verdict),
+}
+
+/// The tries of one call.
+struct Tries {
+    operation: Operation,
+    began: Instant,
+    /// Addresses tried in this round.
+    round: Vec<String>,
+    /// Per address, what went wrong there last.
+    failures: Vec<FailedTry>,
+    /// False once a connection of this call was accepted.
+    only_unconnected: bool,
+    /// Longest wait that a replica asked for in this round.
+    floor: Option<Duration>,
+    backoff: Backoff,
+}
+
+impl Calls {
+    /// Calls that begin with the addresses of a configuration, with its patience. Waits between rounds are drawn from `seed`.
+    #[must_use]
+    pub fn seeded(config: ClientConfig, seed: u64) -> Self {
+        Self {
+            roster: Roster::new(&config.addresses),
+            jitter: Jitter::seeded(seed),
+            config,
+        }
+    }
+
+    /// The same, where no two processes wait alike.
+    pub(crate) fn new(config: ClientConfig) -> Self {
+        let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
+        Self::seeded(config, high ^ low)
+    }
+
+    /// The settings.
+    pub(crate) const fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
+    /// The replicas that are known.
+    #[must_use]
+    pub const fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// Runs a call to its end, and tells which replica answered. `carry` makes one try at an address; `broken` is told of each
+    /// address whose connection is of no use any more.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if a replica said what no other try would change; [`ClientError::Unreachable`] and
+    /// [`ClientError::DeadlineExceeded`] name every address that was tried, and what went wrong there.
+    pub async fn run<Answer, Carry, Carried>(
+        &self,
+        operation: Operation,
+        carry: Carry,
+        broken: impl Fn(&str),
+    ) -> Result<(Answer, String), ClientError>
+    where
+        Carry: Fn(String) -> Carried,
+        Carried: Future<Output = Result<Answer, Failure>>,
+    {
+        let mut tries = Tries::new(&self.config, operation);
+        loop {
+            let Some(address) = self.roster.next_untried(&tries.round) else {
+                tries.next_round(self).await?;
+                continue;
+            };
+            let limit = tries.remaining().min(self.config.per_try_deadline);
+            let carried = tokio::time::timeout(limit, carry(address.clone()));
+            let outcome = match carried.await {
+                Ok(Ok(answer)) => Outcome::Answered(answer),
+                Ok(Err(Failure::Unconnected(cause))) => Outcome::Unconnected(cause),
+                Ok(Err(Failure::Answered(status))) => Outcome::Failed(judge(&status)),
+                Err(_) => Outcome::Silent(limit),
+            };
+            if outcome.is_broken() {
+                self.roster.unset_leader(&address);
+                broken(&address);
+            }
+            match outcome {
+                Outcome::Answered(answer) => {
+                    if !tries.failures.is_empty() {
+                        self.roster.prefer(&address);
+                        self.roster.doubt();
+                    }
+                    return Ok((answer, address));
+                }
+                outcome => tries.note(&self.roster, address, outcome)?,
+            }
+        }
+    }
+}
+
+impl<Answer> Outcome<Answer> {
+    /// Whether the connection is of no use any more.
+    const fn is_broken(&self) -> bool {
+        match self {
+            Self::Unconnected(_) | Self::Silent(_) => true,
+            Self::Failed(Verdict::Again { transport, .. }) => *transport,
+            Self::Answered(_) | Self::Failed(_) => false,
+        }
+    }
+}
+
+impl Tries {
+    fn new(config: &ClientConfig, operation: Operation) -> Self {
+        Self {
+            operation,
+            began: Instant::now(),
+            round: Vec::new(),
+            failures: Vec::new(),
+            only_unconnected: true,
+            floor: None,
+            backoff: Backoff::new(config),
+        }
+    }
+
+    fn remaining(&self) -> Duration {
+        self.operation.deadline.saturating_sub(self.began.elapsed())
+    }
+
+    /// Takes in a failed try; an error if no other would help.
+    fn note<Answer>(
+        &mut self,
+        roster: &Roster,
+        address: String,
+        outcome: Outcome<Answer>,
+    ) -> Result<(), ClientError> {
+        self.round.push(address.clone());
+        self.only_unconnected &= matches!(outcome, Outcome::Unconnected(_));
+        let cause = match outcome {
+            Outcome::Answered(_) => return Ok(()),
+            Outcome::Unconnected(cause) => cause,
+            Outcome::Silent(limit) => {
+                let said_before = self.failures.iter().any(|it| it.address == address);
+                if said_before && self.remaining().is_zero() {
+                    // The operation's end cut this try short: what the replica said before tells more.
+                    return Ok(());
+                }
+                format!("no answer within {} s", limit.as_secs_f64())
+            }
+            Outcome::Failed(Verdict::Final(mut refusal)) => {
+                if is_strange(&refusal) {
+                    refusal.message = format!(
+                        "{address} answers, but not as a scheduler replica of this version: {}",
+                        refusal.message
+                    );
+                }
+                return Err(ClientError::Refused {
+                    operation: self.operation.name,
+                    refusal,
+                });
+            }
+            Outcome::Failed(Verdict::Redirect { leader }) => {
+                roster.set_leader(&leader);
+                format!("does not lead, {leader} does")
+            }
+            Outcome::Failed(Verdict::Again {
+                cause, retry_after, ..
+            }) => {
+                self.floor = self.floor.max(retry_after);
+                roster.unset_leader(&address);
+                cause
+            }
+        };
+        tracing::debug!(%address, %cause, operation = self.operation.name, "a try failed");
+        self.failures.retain(|failure| failure.address != address);
+        self.failures.push(FailedTry { address, cause });
+        Ok(())
+    }
+
+    /// Every known replica was tried: waits, or gives up.
+    async fn next_round(&mut self, calls: &Calls) -> Result<(), ClientError> {
+        let operation = self.operation.name;
+        let never_connected = self.only_unconnected && !calls.roster.ever_connected();
+        if never_connected && self.began.elapsed() >= calls.config.unreachable_deadline {
+            return Err(ClientError::Unreachable {
+                operation,
+                tried: std::mem::take(&mut self.failures),
+            });
+        }
+        let wait = self.backoff.next(&calls.jitter, self.floor.take());
+        if wait >= self.remaining() {
+            let tried = std::mem::take(&mut self.failures);
+            return Err(if never_connected {
+                ClientError::Unreachable { operation, tried }
+            } else {
+                ClientError::DeadlineExceeded {
+                    operation,
+                    deadline: self.operation.deadline,
+                    tried,
+                }
+            });
+        }
+        tokio::time::sleep(wait).await;
+        self.round.clear();
+        Ok(())
+    }
+}
+
+/// Whether an answer is none of a replica's: those give reasons, and know every request of their version.
+fn is_strange(refusal: &Refusal) -> bool {
+    refusal.code == Code::Unimplemented && refusal.reason == format!("{:?}", refusal.code)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::cell::RefCell;
+
+    use muster_proto::status::not_leader;
+
+    use super::*;
+
+    const OPERATION: Operation = Operation {
+        name: "test",
+        deadline: Duration::from_secs(30),
+    };
+
+    /// What each try of a call goes to, if the replicas answer so.
+    async fn tried(
+        answer: impl Fn(&str) -> Option<Result<u8, Failure>>,
+    ) -> (Result<(u8, String), ClientError>, Vec<String>, Vec<String>) {
+        let calls = Calls::seeded(ClientConfig::new(["a:1", "b:1", "c:1"]), 7);
+        let (asked, broken) = (RefCell::default(), RefCell::default());
+        let (asked_ref, answer) = (&asked, &answer);
+        let carry = |address: String| async move {
+            let answer = answer(&address);
+            let asked: &RefCell<Vec<String>> = asked_ref;
+            asked.borrow_mut().push(address);
+            match answer {
+                Some(answer) => answer,
+                None => std::future::pending().await,
+            }
+        };
+        let forget = |address: &str| {
+            let broken: &RefCell<Vec<String>> = &broken;
+            broken.borrow_mut().push(address.to_owned());
+        };
+        let result = calls.run(OPERATION, carry, forget).await;
+        (result, asked.take(), broken.take())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_goes_past_whoever_is_down_or_silent_to_the_one_that_leads() {
+        let (result, asked, broken) = tried(|address| match address {
+            "a:1" => Some(Err(Failure::Unconnected("refused".to_owned()))),
+            "b:1" => None,
+            "c:1" => Some(Err(Failure::Answered(not_leader(Some("d:1"))))),
+            _ => Some(Ok(1)),
+        })
+        .await;
+        assert_eq!(result.unwrap(), (1, "d:1".to_owned()));
+        assert_eq!(asked, ["a:1", "b:1", "c:1", "d:1"]);
+        assert_eq!(broken, ["a:1", "b:1"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_nobody_answers_ends_and_names_what_was_tried() {
+        let began = Instant::now();
+        let (result, asked, _) = tried(|_| Some(Err(Failure::Answered(not_leader(None))))).await;
+        let Err(ClientError::DeadlineExceeded { tried, .. }) = result else {
+            panic!("{result:?}");
+        };
+        assert_eq!(tried.len(), 3);
+        assert!(asked.len() > 30, "{} tries", asked.len());
+        assert!(began.elapsed() <= OPERATION.deadline);
+    }
+}

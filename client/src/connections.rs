@@ -1,0 +1,117 @@
+//! A client's connections to replicas.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_tls::{Dialer, Tls, is_loopback};
+use tonic::transport::Endpoint;
+
+use crate::config::ClientConfig;
+use crate::credential::{Credential, Line};
+use crate::error::ClientError;
+
+/// Silence on a connection after which the peer is asked for a sign of life: a replica that hangs while
+/// it serves a watch is noticed after twice this.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// Open connections, by address. Shared by all clones of a client.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    dialer: Dialer,
+    credential: Credential,
+    open: Mutex<BTreeMap<String, Line>>,
+}
+
+impl Connections {
+    /// None yet, to the replicas of a configuration, whose addresses and credentials are checked.
+    pub(crate) fn new(config: &ClientConfig) -> Result<Self, ClientError> {
+        if config.addresses.is_empty() {
+            return Err(ClientError::Config {
+                field: "addresses",
+                rule: "must name at least one replica as host:port".to_owned(),
+            });
+        }
+        if config.token.is_some() && !config.tls.is_on() {
+            refuse_open_token(&config.addresses)?;
+        }
+        for address in &config.addresses {
+            endpoint(address, config.connect_deadline)?;
+        }
+        let tls = Tls::load(&config.tls).map_err(|error| ClientError::Config {
+            field: "tls",
+            rule: error.to_string(),
+        })?;
+        tls.iter().for_each(Tls::keep_current);
+        Ok(Self {
+            dialer: Dialer::new(tls),
+            credential: Credential::of(config.token.as_ref())?,
+            open: Mutex::default(),
+        })
+    }
+
+    /// A connection to a replica: the one that is open, else a new one.
+    pub(crate) async fn open(
+        &self,
+        address: &str,
+        connect_deadline: Duration,
+    ) -> Result<Line, tonic::transport::Error> {
+        let open = self.lock().get(address).cloned();
+        if let Some(line) = open {
+            return Ok(line);
+        }
+        let endpoint = parse(address, connect_deadline)?;
+        let line = self.credential.on(self.dialer.connect(&endpoint).await?);
+        let mut open = self.lock();
+        Ok(open.entry(address.to_owned()).or_insert(line).clone())
+    }
+
+    /// Forgets a connection that failed.
+    pub(crate) fn drop(&self, address: &str) {
+        self.lock().remove(address);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Line>> {
+        // Every change leaves the map consistent, so a panic elsewhere does not spoil it.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whoever listens on the way would be the user from then on.
+fn refuse_open_token(addresses: &[String]) -> Result<(), ClientError> {
+    match addresses.iter().find(|address| !is_loopback(address)) {
+        None => Ok(()),
+        Some(address) => Err(ClientError::Config {
+            field: "token",
+            rule: format!(
+                "it is not sent to {address} over a connection that others can read: name the cluster's authority (`tls.ca`, \
+                 MUSTER_CACERT)"
+            ),
+        }),
+    }
+}
+
+/// The endpoint of an address, or an error that says what an address looks like.
+fn endpoint(address: &str, connect_deadline: Duration) -> Result<Endpoint, ClientError> {
+    let rule = || ClientError::Config {
+        field: "addresses",
+        rule: format!("`{address}` is not host:port"),
+    };
+    let endpoint = parse(address, connect_deadline).map_err(|_| rule())?;
+    let authority = endpoint.uri().authority().ok_or_else(rule)?;
+    authority.port().ok_or_else(rule)?;
+    Ok(endpoint)
+}
+
+fn parse(address: &str, connect_deadline: Duration) -> Result<Endpoint, tonic::transport::Error> {
+    let url = if address.contains("://") {
+        address.to_owned()
+    } else {
+        format!("http://{address}")
+    };
+    Ok(Endpoint::from_shared(url)?
+        .connect_timeout(connect_deadline)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE))
+}

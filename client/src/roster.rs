@@ -1,0 +1,209 @@
+//! The replicas that a client knows, in which order they are tried, and who is thought to lead.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How often a client that is used learns which replicas there are: all that it began with may be replaced one day.
+const LEARN_EVERY: Duration = Duration::from_secs(30);
+/// The same while there is a reason to doubt what is known.
+const LEARN_IN_DOUBT_EVERY: Duration = Duration::from_secs(1);
+
+/// The known replicas. Shared by all clones of a client.
+#[derive(Debug)]
+pub struct Roster {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// In the order in which they are tried.
+    addresses: Vec<String>,
+    leader: Option<String>,
+    ever_connected: bool,
+    /// When the replicas were last asked who they all are.
+    learnt_at: Option<Instant>,
+    /// Something has happened since that speaks for other replicas than those that are known.
+    is_in_doubt: bool,
+    /// Log index of the newest membership that was heard of.
+    membership: Option<u64>,
+}
+
+impl Roster {
+    /// These replicas; nobody is known to lead.
+    pub(crate) fn new(addresses: &[String]) -> Self {
+        let mut known = Known {
+            learnt_at: Some(Instant::now()),
+            ..Known::default()
+        };
+        for address in addresses {
+            known.add(address);
+        }
+        Self {
+            known: Mutex::new(known),
+        }
+    }
+
+    /// The replica to try next: the leader, else the first that is not among `tried`.
+    pub(crate) fn next_untried(&self, tried: &[String]) -> Option<String> {
+        let known = self.lock();
+        let leader = known.leader.iter();
+        leader
+            .chain(&known.addresses)
+            .find(|address| !tried.contains(address))
+            .cloned()
+    }
+
+    /// A replica accepted a connection.
+    pub fn connected(&self) {
+        self.lock().ever_connected = true;
+    }
+
+    /// Whether any replica ever accepted a connection.
+    pub(crate) fn ever_connected(&self) -> bool {
+        self.lock().ever_connected
+    }
+
+    /// Remembers who leads.
+    pub(crate) fn set_leader(&self, address: &str) {
+        let mut known = self.lock();
+        known.add(address);
+        known.leader = Some(address.to_owned());
+    }
+
+    /// Forgets who leads, if it was this one.
+    pub(crate) fn unset_leader(&self, address: &str) {
+        let mut known = self.lock();
+        if known.leader.as_deref() == Some(address) {
+            known.leader = None;
+        }
+    }
+
+    /// Tries a replica before the others from now on: it answered where one before it did not, and whoever hangs costs a
+    /// whole try each time.
+    pub(crate) fn prefer(&self, address: &str) {
+        let mut known = self.lock();
+        if let Some(at) = known.addresses.iter().position(|known| known == address) {
+            known.addresses[..=at].rotate_right(1);
+        }
+    }
+
+    /// Adds replicas that were learnt to be all that there are, and the one of them that leads, if any does. Others are tried
+    /// after them from now on: they may be gone.
+    pub fn learn<'a>(&self, addresses: impl IntoIterator<Item = &'a str>, leader: Option<&str>) {
+        let mut known = self.lock();
+        let all: Vec<&str> = addresses.into_iter().collect();
+        for address in &all {
+            known.add(address);
+        }
+        known
+            .addresses
+            .sort_by_key(|address| !all.contains(&&**address));
+        drop(known);
+        if let Some(leader) = leader {
+            self.set_leader(leader);
+        }
+    }
+
+    /// One that was tried was of no use: it may be gone for good.
+    pub(crate) fn doubt(&self) {
+        self.lock().is_in_doubt = true;
+    }
+
+    /// A replica goes by the membership with this log index. After a newer one than before it is learnt at once, for the next
+    /// failure may take the last one that is known; replicas that lag say nothing.
+    pub fn heard_membership(&self, index: u64) {
+        let mut known = self.lock();
+        if known.membership.is_some_and(|newest| newest < index) {
+            known.is_in_doubt = true;
+            known.learnt_at = None;
+        }
+        known.membership = known.membership.max(Some(index));
+    }
+
+    /// Whether it is time to learn again which replicas there are. Who is told so does it: nobody else is told for a while.
+    pub fn should_learn(&self) -> bool {
+        let mut known = self.lock();
+        let pause = if known.is_in_doubt {
+            LEARN_IN_DOUBT_EVERY
+        } else {
+            LEARN_EVERY
+        };
+        let is_due = known.learnt_at.is_none_or(|at| at.elapsed() >= pause);
+        if is_due {
+            known.learnt_at = Some(Instant::now());
+            known.is_in_doubt = false;
+        }
+        is_due
+    }
+
+    /// All known addresses, in the order in which they are tried.
+    pub fn addresses(&self) -> Vec<String> {
+        self.lock().addresses.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Every change leaves the lists consistent, so a panic elsewhere does not spoil them.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn add(&mut self, address: &str) {
+        if !address.is_empty() && !self.addresses.iter().any(|known| known == address) {
+            self.addresses.push(address.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roster<const COUNT: usize>(addresses: [&str; COUNT]) -> Roster {
+        Roster::new(&addresses.map(str::to_owned))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_are_no_replicas_any_more_are_tried_last() {
+        let roster = roster(["a:1", "b:1", "c:1"]);
+        roster.learn(["b:1", "c:1", "d:1"], Some("c:1"));
+        assert_eq!(roster.addresses(), ["b:1", "c:1", "d:1", "a:1"]);
+        assert_eq!(roster.next_untried(&[]).as_deref(), Some("c:1"));
+        assert!(!roster.should_learn());
+        roster.doubt();
+        assert!(!roster.should_learn(), "not so soon");
+        tokio::time::advance(LEARN_IN_DOUBT_EVERY).await;
+        assert!(roster.should_learn(), "the doubt is not forgotten");
+        tokio::time::advance(LEARN_IN_DOUBT_EVERY).await;
+        assert!(!roster.should_learn());
+        tokio::time::advance(LEARN_EVERY).await;
+        assert!(roster.should_learn());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_membership_is_learnt_at_once() {
+        let roster = roster(["a:1"]);
+        roster.heard_membership(7);
+        assert!(!roster.should_learn(), "the first is the one that is known");
+        roster.heard_membership(9);
+        roster.heard_membership(7);
+        assert!(roster.should_learn());
+        roster.heard_membership(9);
+        assert!(!roster.should_learn());
+    }
+
+    #[test]
+    fn whoever_answered_last_is_tried_first_and_the_leader_before() {
+        let roster = roster(["a:1", "b:1", "c:1"]);
+        roster.prefer("c:1");
+        assert_eq!(roster.addresses(), ["c:1", "a:1", "b:1"]);
+        assert_eq!(roster.next_untried(&[]).as_deref(), Some("c:1"));
+        roster.prefer("unknown:1");
+        roster.set_leader("b:1");
+        assert_eq!(roster.next_untried(&[]).as_deref(), Some("b:1"));
+        let tried = ["b:1".to_owned()];
+        assert_eq!(roster.next_untried(&tried).as_deref(), Some("c:1"));
+    }
+}
