@@ -1,4 +1,4 @@
-//! Cutting members of a local cluster off, where each has a network of its own.
+//! Cutting members of a local cluster off, where its network is one that can be cut.
 
 use std::io;
 
@@ -8,7 +8,7 @@ impl LocalCluster {
     /// Cuts a replica off from the other replicas and from the workers, but not from clients.
     ///
     /// # Errors
-    /// If the hosts have no network of their own, or it cannot be changed.
+    /// If the cluster has no such network, or it cannot be changed.
     pub fn part_replica(&self, index: usize) -> Result<(), ClusterError> {
         let (network, host) = (self.own_network()?, self.replicas[index].host);
         for other in self.hosts().filter(|other| *other != host) {
@@ -20,7 +20,7 @@ impl LocalCluster {
     /// Joins a replica to all others again.
     ///
     /// # Errors
-    /// If the hosts have no network of their own, or it cannot be changed.
+    /// If the cluster has no such network, or it cannot be changed.
     pub fn join_replica(&self, index: usize) -> Result<(), ClusterError> {
         let (network, host) = (self.own_network()?, self.replicas[index].host);
         for other in self.hosts().filter(|other| *other != host) {
@@ -32,7 +32,7 @@ impl LocalCluster {
     /// Loses packets of a replica, of clients too.
     ///
     /// # Errors
-    /// If the hosts have no network of their own, or it cannot be changed.
+    /// If the cluster has no such network, or it cannot be changed.
     pub fn cut_replica(&self, index: usize, direction: Direction) -> Result<(), ClusterError> {
         let host = self.replicas[index].host;
         Ok(self.own_network()?.cut(host, direction)?)
@@ -41,7 +41,7 @@ impl LocalCluster {
     /// Connects a replica again.
     ///
     /// # Errors
-    /// If the hosts have no network of their own, or it cannot be changed.
+    /// If the cluster has no such network, or it cannot be changed.
     pub fn heal_replica(&self, index: usize, direction: Direction) -> Result<(), ClusterError> {
         let host = self.replicas[index].host;
         Ok(self.own_network()?.heal(host, direction)?)
@@ -56,7 +56,7 @@ impl LocalCluster {
     /// Cuts a worker's host off from all others.
     ///
     /// # Errors
-    /// If the hosts have no network of their own, or it cannot be changed.
+    /// If the cluster has no such network, or it cannot be changed.
     pub fn cut_worker(&self, index: usize, direction: Direction) -> Result<(), ClusterError> {
         let host = self.workers[index].host;
         Ok(self.own_network()?.cut(host, direction)?)
@@ -65,14 +65,15 @@ impl LocalCluster {
     /// Connects a worker's host again.
     ///
     /// # Errors
-    /// If the hosts have no network of their own, or it cannot be changed.
+    /// If the cluster has no such network, or it cannot be changed.
     pub fn heal_worker(&self, index: usize, direction: Direction) -> Result<(), ClusterError> {
         let host = self.workers[index].host;
         Ok(self.own_network()?.heal(host, direction)?)
     }
 
     fn own_network(&self) -> Result<&Network, ClusterError> {
-        let none = || io::Error::other("the hosts share one network");
+        let none =
+            || io::Error::other("nothing stands between the hosts (`ClusterOptions::network`)");
         let network = self.network.as_ref();
         network.ok_or_else(|| failed("cutting a host off")(none()))
     }

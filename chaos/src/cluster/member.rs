@@ -116,11 +116,6 @@ impl Member {
             None => Command::new(binary),
         };
         command.arg(self.role).arg("--config").arg(self.config());
-        if network.is_some() {
-            // Its hosts reach each other and nobody else. Variables, because another build may not know the option.
-            command.env("MUSTER_SCHEDULER_INSECURE", "true");
-            command.env("MUSTER_WORKER_INSECURE", "true");
-        }
         if let Some(library) = &self.preload {
             command.env("LD_PRELOAD", library);
             command.env(ORDERS_VARIABLE, self.orders());
@@ -130,6 +125,9 @@ impl Member {
             self.name,
             binary.display()
         )))?;
+        if let Some(network) = network {
+            network.started(self.host, process.pid().as_raw_nonzero().get());
+        }
         self.process = Some(process);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! A cluster of real processes on loopback, or each in a network namespace of its own: replicas and workers of the
-//! built binary, each with a folder, a log file and a configuration file of its own, killed and started again one by one.
+//! A cluster of real processes on loopback, or in a network that can be cut: replicas and workers of the built binary, each
+//! with a folder, a log file and a configuration file of its own, killed and started again one by one.
 
 mod certificates;
 mod folder;
@@ -28,12 +28,13 @@ use muster_worker::{GpuConfig, HealthConfig, RunAs, TasksConfig, WorkerConfig};
 use certificates::Certificates;
 pub use folder::ClusterFolder;
 pub use member::Member;
+use network::Network;
 pub(crate) use network::raise_loopback;
-pub use network::{Direction, Network, NetworkError};
+pub use network::{Direction, NetworkError, NetworkKind};
 pub use ports::free_addresses;
 pub use process::ManagedProcess;
 pub use seats::Newcomer;
-use seats::{Places, Spare, host_address};
+use seats::{Places, Seat, Spare, host_address};
 pub use small_disk::SmallDisk;
 pub use sweep::{StillAlive, is_alive, kill_all, processes_of};
 
@@ -69,8 +70,8 @@ pub struct ClusterOptions {
     pub log: LogSettings,
     /// Whether the folder stays afterwards.
     pub keep: bool,
-    /// Whether every replica and every worker has a network namespace of its own, see [`Network`].
-    pub apart: bool,
+    /// What stands between replicas and workers, so that they can be cut off; none: nothing.
+    pub network: Option<NetworkKind>,
     /// Whether replicas and workers have certificates, see [`LocalCluster::admin_tls`].
     pub secured: bool,
     /// A library that is loaded into every replica before all others. It finds its orders in [`Member::orders`].
@@ -99,7 +100,7 @@ impl ClusterOptions {
             raft: RaftTimings::QUICK,
             log: LogSettings::default(),
             keep: false,
-            apart: false,
+            network: None,
             secured: false,
             preload: None,
         }
@@ -151,7 +152,8 @@ pub struct LocalCluster {
     folder: ClusterFolder,
     network: Option<Network>,
     certificates: Certificates,
-    addresses: Vec<SocketAddr>,
+    /// The replicas' machines.
+    seats: Vec<Seat>,
     metrics: Vec<SocketAddr>,
     worker_metrics: Vec<SocketAddr>,
     replicas: Vec<Member>,
@@ -172,28 +174,24 @@ impl LocalCluster {
         Self::prepare(options)?.started()
     }
 
-    /// Writes the configuration, and starts nothing yet.
+    /// Writes the configuration, and starts nothing yet. A network of proxies needs a runtime.
     ///
     /// # Errors
     /// [`ClusterError`] names the operation.
     pub fn prepare(options: ClusterOptions) -> Result<Self, ClusterError> {
         let folder = ClusterFolder::create(options.keep).map_err(failed("making a folder"))?;
-        let network = options
-            .apart
-            .then(|| {
-                Network::build(options.replicas + options.workers + usize::from(options.spare))
-            })
-            .transpose()?;
         let certificates = Certificates::make(options.secured, folder.path())?;
-        let places = Places::of(&options, network.as_ref())?;
+        let places = Places::of(&options)?;
+        let network = options.network.map(|kind| places.network(kind));
+        let network = network.transpose()?;
         let mut cluster = Self {
             options,
             certificates,
             folder,
             network,
-            addresses: places.addresses,
-            metrics: places.metrics,
-            worker_metrics: places.worker_metrics,
+            metrics: places.replicas.iter().map(|seat| seat.metrics).collect(),
+            worker_metrics: places.workers.iter().map(|seat| seat.metrics).collect(),
+            seats: places.replicas,
             replicas: Vec::new(),
             ids: Vec::new(),
             newest_id: ReplicaId(0),
@@ -224,10 +222,12 @@ impl LocalCluster {
         Ok(self)
     }
 
-    /// gRPC addresses of all replicas, running or not.
+    /// gRPC addresses by which all replicas are called, running or not.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
-        self.addresses.iter().map(ToString::to_string).collect()
+        { self.seats.iter() }
+            .map(|seat| seat.address.to_string())
+            .collect()
     }
 
     /// Prometheus addresses of all replicas.
@@ -384,7 +384,7 @@ impl LocalCluster {
     fn add_worker(&mut self, index: usize) -> Result<(), ClusterError> {
         let host = self.options.replicas + index;
         let member = self.member("worker", format!("node{:02}", index + 1), host)?;
-        let address = host_address(self.network.as_ref(), host);
+        let address = host_address(self.options.network, host);
         let tls = self.certificates.of_worker(&member.name)?;
         // Whoever starts this cluster runs its tasks, also if that is root: its users have no accounts on this machine.
         let tasks = TasksConfig {

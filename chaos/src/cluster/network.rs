@@ -1,62 +1,68 @@
-//! Hosts of a local cluster apart from each other: a network namespace each, joined by one switch, so that a host can be
-//! cut off in one direction or in both while its processes live.
-//!
-//! A namespace lives as long as a process is in it. Here that is one that copies its standard input, which we hold: when
-//! we end, however we end, it does. The switch lies in our own namespace, which must be private as well (see
-//! [`crate::trials::apart`]), so that nothing of it is ever seen outside and nothing has to be removed.
-//!
-//! A direction is cut by a wrong link address: the sender's packets go out and reach nobody, and nobody tells it. Packets
-//! of the other direction arrive as before.
+//! The network of a local cluster, in which members can be cut off from each other, in one direction or in both, while
+//! their processes live: a namespace for each of them, or proxies of ours between them where namespaces cannot be made.
 
-use std::io;
+mod callers;
+mod namespaces;
+mod proxies;
+mod proxy;
+
 use std::net::Ipv4Addr;
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
-use tokio::time::{Duration, Instant};
+use serde::Serialize;
 
-/// The network of all hosts, `/24`; one of those that are kept for tests of networks (RFC 2544).
-const PREFIX: [u8; 3] = [198, 18, 77];
-/// Our own address in it.
-const OUR_NUMBER: u8 = 254;
-/// Hosts at most.
-const HOSTS_MAX: usize = 200;
-/// The switch's name, in our own namespace.
-const SWITCH: &str = "switch";
-/// The link's name, in each host's namespace.
-const LINK: &str = "eth0";
-/// A link address that nobody has.
-const NOWHERE: &str = "02:00:00:00:00:00";
-/// Longest that a new namespace may take to be there.
-const READY_PATIENCE: Duration = Duration::from_secs(5);
-/// Pause between two looks.
-const READY_POLL: Duration = Duration::from_millis(5);
+use namespaces::Namespaces;
+pub use namespaces::NetworkError;
+pub(crate) use namespaces::raise_loopback;
+use proxies::Proxies;
+pub(super) use proxy::Front;
 
-/// A network that cannot be made or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum NetworkError {
-    /// A program cannot be started.
-    #[error("starting `{program}`")]
-    Start {
-        /// Which.
-        program: String,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// A program failed.
-    #[error("`{command}` failed: {complaint}")]
-    Failed {
-        /// What was run.
-        command: String,
-        /// What it said.
-        complaint: String,
-    },
-    /// A namespace did not come to be.
-    #[error("no network namespace of its own for process {0}")]
-    NoNamespace(u32),
-    /// There is room for fewer hosts.
-    #[error("{0} hosts are over the limit of {HOSTS_MAX} (HOSTS_MAX)")]
-    TooMany(usize),
+/// What a network is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetworkKind {
+    /// A network namespace for each host, whose packets are lost. That needs the right to make namespaces.
+    Namespaces,
+    /// All hosts are on loopback, and a proxy before each replica keeps what is to be lost.
+    Proxies,
+}
+
+impl NetworkKind {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Namespaces, Self::Proxies];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Namespaces => "namespaces",
+            Self::Proxies => "proxies",
+        }
+    }
+
+    /// The kind of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// What it is, for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Namespaces => "a namespace for each replica and host",
+            Self::Proxies => "everything on loopback, with a proxy before each replica",
+        }
+    }
+
+    /// Address of a host.
+    pub(super) fn address(self, host: usize) -> Ipv4Addr {
+        match self {
+            Self::Namespaces => namespaces::host_address(host),
+            Self::Proxies => Ipv4Addr::LOCALHOST,
+        }
+    }
 }
 
 /// Which packets of a host are lost.
@@ -70,268 +76,129 @@ pub enum Direction {
     In,
 }
 
-/// One host's end of the network.
-#[derive(Debug)]
-struct Host {
-    address: Ipv4Addr,
-    /// The switch's end of its link.
-    port: String,
-    namespace: Namespace,
+/// Whoever sends or is sent something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    /// A host of the cluster, by its number.
+    Host(usize),
+    /// We, and whoever else uses the cluster.
+    Users,
 }
 
-/// A namespace, and the process that keeps it.
+/// Hosts that can be cut off.
 #[derive(Debug)]
-struct Namespace {
-    keeper: Child,
-}
-
-/// Lets processes of our own namespace reach each other: in a new one even that is off.
-///
-/// # Errors
-/// If `ip` fails.
-pub(crate) fn raise_loopback() -> Result<(), NetworkError> {
-    run("ip", &["link", "set", "lo", "up"])
-}
-
-/// Hosts joined by one switch.
-#[derive(Debug)]
-pub struct Network {
-    hosts: Vec<Host>,
+pub(super) enum Network {
+    /// See [`NetworkKind::Namespaces`].
+    Namespaces(Namespaces),
+    /// See [`NetworkKind::Proxies`].
+    Proxies(Proxies),
 }
 
 impl Network {
-    /// So many hosts, all connected.
+    /// So many hosts, all connected. `fronts` are the replicas among them, as a proxy stands before each; it needs a runtime.
     ///
     /// # Errors
-    /// [`NetworkError`] says which step failed; without the right to make namespaces it is the first.
-    pub fn build(count: usize) -> Result<Self, NetworkError> {
-        if count > HOSTS_MAX {
-            return Err(NetworkError::TooMany(count));
-        }
-        run("ip", &["link", "add", SWITCH, "type", "bridge"])?;
-        let mut network = Self { hosts: Vec::new() };
-        let ours = format!("{}/24", address(OUR_NUMBER));
-        run("ip", &["address", "add", &ours, "dev", SWITCH])?;
-        run("ip", &["link", "set", SWITCH, "up"])?;
-        for number in (1..OUR_NUMBER).take(count) {
-            network.hosts.push(Host::connect(number)?);
-        }
-        Ok(network)
-    }
-
-    /// A host's address.
-    #[must_use]
-    pub fn address(&self, host: usize) -> Ipv4Addr {
-        self.hosts[host].address
+    /// [`NetworkError`] says which step failed.
+    pub(super) fn build(
+        kind: NetworkKind,
+        hosts: usize,
+        fronts: Vec<Front>,
+    ) -> Result<Self, NetworkError> {
+        Ok(match kind {
+            NetworkKind::Namespaces => Self::Namespaces(Namespaces::build(hosts)?),
+            NetworkKind::Proxies => Self::Proxies(Proxies::begin(hosts, fronts)),
+        })
     }
 
     /// The command that runs `program` on a host; it becomes that program, under the same process id.
-    #[must_use]
-    pub fn command(&self, host: usize, program: &std::path::Path) -> Command {
-        let mut command = self.hosts[host].namespace.command();
-        command.arg(program);
-        command
+    pub(super) fn command(&self, host: usize, program: &Path) -> Command {
+        match self {
+            Self::Namespaces(namespaces) => namespaces.command(host, program),
+            Self::Proxies(_) => Command::new(program),
+        }
     }
 
-    /// Cuts a host off from all others, and from us.
+    /// A host's program was started: this is its process.
+    pub(super) fn started(&self, host: usize, pid: i32) {
+        if let Self::Proxies(proxies) = self {
+            proxies.started(host, pid);
+        }
+    }
+
+    /// Cuts a host off from all others; what it sends is lost to users, too, while what they send arrives.
     ///
     /// # Errors
-    /// If `ip` fails.
-    pub fn cut(&self, host: usize, direction: Direction) -> Result<(), NetworkError> {
-        self.each_way(host, direction, Host::lose)
+    /// If the network cannot be changed.
+    pub(super) fn cut(&self, host: usize, direction: Direction) -> Result<(), NetworkError> {
+        let mut ways = self.ways(host, direction).into_iter();
+        ways.try_for_each(|(from, to)| self.lose(from, to))
     }
 
     /// Connects a host again that was cut off so.
     ///
     /// # Errors
-    /// If `ip` fails.
-    pub fn heal(&self, host: usize, direction: Direction) -> Result<(), NetworkError> {
-        self.each_way(host, direction, Host::find)
+    /// If the network cannot be changed.
+    pub(super) fn heal(&self, host: usize, direction: Direction) -> Result<(), NetworkError> {
+        let mut ways = self.ways(host, direction).into_iter();
+        ways.try_for_each(|(from, to)| self.find(from, to))
     }
 
-    /// Cuts two hosts off from each other; each still reaches all others, and us.
+    /// Cuts two hosts off from each other; each still reaches all others, and users.
     ///
     /// # Errors
-    /// If `ip` fails.
-    pub fn part(&self, one: usize, other: usize) -> Result<(), NetworkError> {
-        let (one, other) = (&self.hosts[one], &self.hosts[other]);
-        one.lose(other.address)?;
-        other.lose(one.address)
+    /// If the network cannot be changed.
+    pub(super) fn part(&self, one: usize, other: usize) -> Result<(), NetworkError> {
+        self.lose(one, End::Host(other))?;
+        self.lose(other, End::Host(one))
     }
 
     /// Lets two hosts reach each other again that were parted.
     ///
     /// # Errors
-    /// If `ip` fails.
-    pub fn join(&self, one: usize, other: usize) -> Result<(), NetworkError> {
-        let (one, other) = (&self.hosts[one], &self.hosts[other]);
-        one.find(other.address)?;
-        other.find(one.address)
+    /// If the network cannot be changed.
+    pub(super) fn join(&self, one: usize, other: usize) -> Result<(), NetworkError> {
+        self.find(one, End::Host(other))?;
+        self.find(other, End::Host(one))
     }
 
-    /// Does something to every sender and receiver of a direction.
-    fn each_way(
-        &self,
-        host: usize,
-        direction: Direction,
-        change: impl Fn(&Host, Ipv4Addr) -> Result<(), NetworkError>,
-    ) -> Result<(), NetworkError> {
-        let one = &self.hosts[host];
-        for (_, other) in self.hosts.iter().enumerate().filter(|(at, _)| *at != host) {
+    /// Every sender of a direction, with whom it sends to.
+    fn ways(&self, host: usize, direction: Direction) -> Vec<(usize, End)> {
+        let hosts = match self {
+            Self::Namespaces(namespaces) => namespaces.hosts(),
+            Self::Proxies(proxies) => proxies.hosts(),
+        };
+        let mut ways = Vec::new();
+        for other in (0..hosts).filter(|other| *other != host) {
             if direction != Direction::In {
-                change(one, other.address)?;
+                ways.push((host, End::Host(other)));
             }
             if direction != Direction::Out {
-                change(other, one.address)?;
+                ways.push((other, End::Host(host)));
             }
         }
         if direction != Direction::In {
-            change(one, address(OUR_NUMBER))?;
+            ways.push((host, End::Users));
         }
-        Ok(())
-    }
-}
-
-impl Host {
-    fn connect(number: u8) -> Result<Self, NetworkError> {
-        let namespace = Namespace::new()?;
-        let port = format!("port{number}");
-        let keeper = namespace.keeper.id().to_string();
-        let pair = ["link", "add", &port, "type", "veth", "peer", "name", LINK];
-        run("ip", &[&pair[..], &["netns", &keeper]].concat())?;
-        let host = Self {
-            address: address(number),
-            port,
-            namespace,
-        };
-        run("ip", &["link", "set", &host.port, "master", SWITCH, "up"])?;
-        host.ip(&["link", "set", "lo", "up"])?;
-        let own = format!("{}/24", host.address);
-        host.ip(&["address", "add", &own, "dev", LINK])?;
-        host.ip(&["link", "set", LINK, "up"])?;
-        Ok(host)
+        ways
     }
 
-    /// Sends what goes to an address to nobody.
-    fn lose(&self, to: Ipv4Addr) -> Result<(), NetworkError> {
-        let to = to.to_string();
-        let words = ["neighbour", "replace", &to, "lladdr", NOWHERE];
-        self.ip(&[&words[..], &["dev", LINK, "nud", "permanent"]].concat())
-    }
-
-    /// Sends what goes to an address to whoever has it.
-    fn find(&self, to: Ipv4Addr) -> Result<(), NetworkError> {
-        self.ip(&["neighbour", "delete", &to.to_string(), "dev", LINK])
-    }
-
-    /// Runs `ip` on this host.
-    fn ip(&self, words: &[&str]) -> Result<(), NetworkError> {
-        let mut command = self.namespace.command();
-        command.arg("ip").args(words);
-        finish(command)
-    }
-}
-
-impl Namespace {
-    fn new() -> Result<Self, NetworkError> {
-        let keeper = Command::new("unshare")
-            .args(["--net", "cat"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(cannot_start("unshare"))?;
-        let namespace = Self { keeper };
-        let deadline = Instant::now() + READY_PATIENCE;
-        while !namespace.is_apart() {
-            if Instant::now() >= deadline {
-                return Err(NetworkError::NoNamespace(namespace.keeper.id()));
+    fn lose(&self, from: usize, to: End) -> Result<(), NetworkError> {
+        match self {
+            Self::Namespaces(namespaces) => namespaces.lose(from, to),
+            Self::Proxies(proxies) => {
+                proxies.lose(from, to);
+                Ok(())
             }
-            pause();
-        }
-        Ok(namespace)
-    }
-
-    /// Whether the keeper is in another namespace than we are.
-    fn is_apart(&self) -> bool {
-        let link = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net"));
-        match (link("self"), link(&self.keeper.id().to_string())) {
-            (Ok(ours), Ok(theirs)) => ours != theirs,
-            _ => false,
         }
     }
 
-    /// A command in this namespace; its first argument is the program.
-    fn command(&self) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/proc/{}/ns/net", self.keeper.id()));
-        command
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        // It can only be gone already.
-        drop(self.keeper.kill());
-        drop(self.keeper.wait());
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        // The kernel takes it away with the namespace, but later: it would be in the way of the next network.
-        if let Err(error) = run("ip", &["link", "delete", &self.port]) {
-            tracing::warn!(%error, "a link stays");
+    fn find(&self, from: usize, to: End) -> Result<(), NetworkError> {
+        match self {
+            Self::Namespaces(namespaces) => namespaces.find(from, to),
+            Self::Proxies(proxies) => {
+                proxies.find(from, to);
+                Ok(())
+            }
         }
     }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        if let Err(error) = run("ip", &["link", "delete", SWITCH]) {
-            tracing::warn!(%error, "the switch stays");
-        }
-    }
-}
-
-fn address(number: u8) -> Ipv4Addr {
-    let [a, b, c] = PREFIX;
-    Ipv4Addr::new(a, b, c, number)
-}
-
-fn run(program: &str, words: &[&str]) -> Result<(), NetworkError> {
-    let mut command = Command::new(program);
-    command.args(words);
-    finish(command)
-}
-
-fn finish(mut command: Command) -> Result<(), NetworkError> {
-    let words: Vec<_> = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(cannot_start(&words[0]))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(NetworkError::Failed {
-        command: words.join(" "),
-        complaint: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-    })
-}
-
-fn cannot_start(program: &str) -> impl FnOnce(io::Error) -> NetworkError {
-    let program = program.to_owned();
-    move |source| NetworkError::Start { program, source }
-}
-
-/// Lets a new process get into its namespace.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a network is made before anything runs that could be blocked"
-)]
-fn pause() {
-    std::thread::sleep(READY_POLL);
 }

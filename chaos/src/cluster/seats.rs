@@ -1,37 +1,44 @@
 //! Machines of replicas: those that found the cluster, and those that come and go later.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use muster_core::ids::ReplicaId;
 use muster_scheduler::SchedulerConfig;
 
+use super::network::{Front, Network};
 use super::{
-    CLUSTER_ID, ClusterError, ClusterOptions, LocalCluster, Member, Network, failed, free_addresses,
+    CLUSTER_ID, ClusterError, ClusterOptions, LocalCluster, Member, NetworkKind, failed,
+    free_addresses,
 };
 
 /// Ports of replicas that have a host of their own.
 const OWN_PORT: u16 = 7400;
 const OWN_METRICS_PORT: u16 = 9400;
+/// Ports of one on loopback, beside that of its proxy: gRPC, and metrics.
+const LOOPBACK_PORTS: usize = 2;
 
-/// A machine on which a replica runs, or may.
+/// A machine on which a replica runs, or may, or a worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
     /// Its number in the cluster's network, if there is one.
     host: usize,
+    /// Where a replica listens.
     listen: SocketAddr,
-    metrics: SocketAddr,
+    /// Where it is called: at its proxy, if it has one.
+    pub(super) address: SocketAddr,
+    /// Where its metrics are.
+    pub(super) metrics: SocketAddr,
 }
 
 /// Where everything listens.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// gRPC addresses of the replicas.
-    pub(super) addresses: Vec<SocketAddr>,
-    /// Their Prometheus addresses.
-    pub(super) metrics: Vec<SocketAddr>,
+    /// The replicas' machines.
+    pub(super) replicas: Vec<Seat>,
     /// Those of the workers.
-    pub(super) worker_metrics: Vec<SocketAddr>,
+    pub(super) workers: Vec<Seat>,
     /// The machine for one more replica.
     pub(super) spare: Option<Seat>,
 }
@@ -58,45 +65,66 @@ impl Spare {
     }
 }
 
+impl Seat {
+    /// A machine with an address of its own.
+    fn apart(host: usize) -> Self {
+        let ip = NetworkKind::Namespaces.address(host);
+        let listen = SocketAddr::from((ip, OWN_PORT));
+        Self {
+            host,
+            listen,
+            address: listen,
+            metrics: SocketAddr::from((ip, OWN_METRICS_PORT)),
+        }
+    }
+
+    /// Machines that share loopback, at ports that are free.
+    fn on_loopback(count: usize, has_proxies: bool) -> io::Result<Vec<Self>> {
+        let drawn = free_addresses((LOOPBACK_PORTS + usize::from(has_proxies)) * count)?;
+        let (listen, drawn) = drawn.split_at(count);
+        let (metrics, proxies) = drawn.split_at(count);
+        let address = if has_proxies { proxies } else { listen };
+        let seats = (0..count).map(|host| Self {
+            host,
+            listen: listen[host],
+            address: address[host],
+            metrics: metrics[host],
+        });
+        Ok(seats.collect())
+    }
+
+    fn front(self) -> Front {
+        Front {
+            host: self.host,
+            address: self.address,
+            target: self.listen,
+        }
+    }
+}
+
 impl Places {
-    pub(super) fn of(
-        options: &ClusterOptions,
-        network: Option<&Network>,
-    ) -> Result<Self, ClusterError> {
-        let replicas = options.replicas;
-        let members = replicas + options.workers;
+    pub(super) fn of(options: &ClusterOptions) -> Result<Self, ClusterError> {
+        let members = options.replicas + options.workers;
         let hosts = members + usize::from(options.spare);
-        let (mut addresses, mut metrics) = match network {
-            Some(network) => {
-                let at = |port| {
-                    let addresses = (0..hosts).map(|host| IpAddr::V4(network.address(host)));
-                    addresses.map(move |ip| SocketAddr::new(ip, port)).collect()
-                };
-                (at(OWN_PORT), at(OWN_METRICS_PORT))
-            }
-            None => {
-                let drawn = free_addresses(2 * hosts);
-                let mut drawn: Vec<_> = drawn.map_err(failed("drawing free ports"))?;
-                let metrics = drawn.split_off(hosts);
-                (drawn, metrics)
-            }
+        let mut replicas = match options.network {
+            Some(NetworkKind::Namespaces) => (0..hosts).map(Seat::apart).collect(),
+            kind => Seat::on_loopback(hosts, kind == Some(NetworkKind::Proxies))
+                .map_err(failed("drawing free ports"))?,
         };
-        let spare = { addresses.split_off(members).into_iter() }
-            .zip(metrics.split_off(members))
-            .map(|(listen, metrics)| Seat {
-                host: members,
-                listen,
-                metrics,
-            })
-            .next();
-        addresses.truncate(replicas);
-        let worker_metrics = metrics.split_off(replicas);
+        let spare = replicas.split_off(members).pop();
+        let workers = replicas.split_off(options.replicas);
         Ok(Self {
-            addresses,
-            metrics,
-            worker_metrics,
+            replicas,
+            workers,
             spare,
         })
+    }
+
+    /// The network between all machines.
+    pub(super) fn network(&self, kind: NetworkKind) -> Result<Network, ClusterError> {
+        let hosts = self.replicas.len() + self.workers.len() + usize::from(self.spare.is_some());
+        let fronts = { self.replicas.iter().chain(&self.spare) }.map(|seat| seat.front());
+        Ok(Network::build(kind, hosts, fronts.collect())?)
     }
 }
 
@@ -114,7 +142,7 @@ impl LocalCluster {
     /// If the one cannot be ended or the other cannot be started.
     pub fn renew_replica(&mut self, index: usize) -> Result<Newcomer, ClusterError> {
         self.replicas[index].kill()?;
-        let seat = self.seat(index);
+        let seat = self.seats[index];
         let (newcomer, member) = self.start_newcomer(seat)?;
         self.ids[index] = newcomer.id;
         self.replicas[index] = member;
@@ -157,7 +185,7 @@ impl LocalCluster {
     pub(super) fn found_replica(&mut self, index: usize) -> Result<(), ClusterError> {
         let id = ReplicaId(index as u64 + 1);
         let peers = (1..).map(ReplicaId).zip(self.addresses()).collect();
-        let mut member = self.replica_on(self.seat(index), id, (peers, true))?;
+        let mut member = self.replica_on(self.seats[index], id, (peers, true))?;
         member.preload.clone_from(&self.options.preload);
         self.ids.push(id);
         self.newest_id = id;
@@ -165,17 +193,9 @@ impl LocalCluster {
         Ok(())
     }
 
-    fn seat(&self, index: usize) -> Seat {
-        Seat {
-            host: index,
-            listen: self.addresses[index],
-            metrics: self.metrics[index],
-        }
-    }
-
     fn start_newcomer(&mut self, seat: Seat) -> Result<(Newcomer, Member), ClusterError> {
         let id = ReplicaId(self.newest_id.get() + 1);
-        let address = seat.listen.to_string();
+        let address = seat.address.to_string();
         let peers = BTreeMap::from([(id, address.clone())]);
         let mut member = self.replica_on(seat, id, (peers, false))?;
         member.start(&self.options.binary, self.network.as_ref())?;
@@ -197,7 +217,7 @@ impl LocalCluster {
             listen: seat.listen,
             tls: self
                 .certificates
-                .of_replica(&member.name, seat.listen.ip())?,
+                .of_replica(&member.name, seat.address.ip())?,
             peers,
             data_dir: member.data(),
             timings: self.options.timings,
@@ -214,6 +234,6 @@ impl LocalCluster {
 }
 
 /// Address of a host.
-pub(super) fn host_address(network: Option<&Network>, host: usize) -> Ipv4Addr {
-    network.map_or(Ipv4Addr::LOCALHOST, |network| network.address(host))
+pub(super) fn host_address(network: Option<NetworkKind>, host: usize) -> Ipv4Addr {
+    network.map_or(Ipv4Addr::LOCALHOST, |kind| kind.address(host))
 }

@@ -1,6 +1,6 @@
 //! `muster chaos run`: a cluster of real processes under load and faults, and independent judges.
 //!
-//! Replicas and hosts have a network each. Users submit, read and cancel; watchers listen at every replica; tasks lock
+//! Replicas and hosts can be cut off from each other. Users submit, read and cancel; watchers listen at every replica; tasks lock
 //! the GPUs they were given and keep a book of it. A nemesis breaks one thing at a time and repairs it. In the end the
 //! replicated log is read from the replicas' disks and applied again: it is what everything else is held against. Nothing
 //! is believed that the cluster says of itself.
@@ -41,7 +41,7 @@ pub use profile::{Fault, Profile};
 pub use report::{Coverage, FaultFigures, RunReport, Spread, Verdict};
 pub use target::{NamedAgent, TargetOptions, UnfitProcess, run_target};
 
-use crate::cluster::{ClusterError, ClusterOptions, LocalCluster, raise_loopback};
+use crate::cluster::{ClusterError, ClusterOptions, LocalCluster, NetworkKind, raise_loopback};
 use crate::demo::timeline::{Output, Timeline, Voice};
 use crate::dev::DevError;
 use book::Book;
@@ -102,14 +102,16 @@ impl RunError {
     }
 }
 
-/// Runs a profile, in a place of our own (see [`crate::trials::apart`]), and writes the report. Progress goes to standard
-/// error.
+/// Runs a profile and writes the report; with a network of namespaces, in a place of our own (see [`crate::trials::apart`]).
+/// Progress goes to standard error.
 ///
 /// # Errors
 /// If the harness itself fails. A cluster that breaks a promise is no error, but a verdict.
 pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     let timeline = Timeline::begin(Output::Stderr);
-    raise_loopback().map_err(ClusterError::from)?;
+    if options.network == NetworkKind::Namespaces {
+        raise_loopback().map_err(ClusterError::from)?;
+    }
     // Before anything else: a report that cannot be written is no reason to lose an hour.
     let making = RunError::io(format!(
         "making the folder of the report, {}",
@@ -179,6 +181,12 @@ fn start_cluster(options: &RunOptions, tools: &Path) -> Result<LocalCluster, Run
         (true, Some(previous)) => previous,
         (false, _) => &options.binary,
     };
+    if options.profile.needs_namespaces() && options.network != NetworkKind::Namespaces {
+        let (name, network) = (options.profile.name(), options.network.name());
+        let mounts =
+            format!("profile `{name}` mounts small disks: not with a network of {network}");
+        return Err(RunError::Harness(mounts));
+    }
     let gpus = WORKERS as u32 * GPUS_PER_HOST;
     if faults.contains(&Fault::GpuFaulted) && options.repetitions > gpus {
         let few = format!("each of the {gpus} GPUs is broken once: at most so many repetitions");
@@ -195,7 +203,7 @@ fn start_cluster(options: &RunOptions, tools: &Path) -> Result<LocalCluster, Run
         workers: WORKERS,
         gpus_per_host: GPUS_PER_HOST,
         keep: options.keep,
-        apart: true,
+        network: Some(options.network),
         preload,
         log,
         ..ClusterOptions::small(first.clone())

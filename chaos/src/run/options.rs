@@ -6,6 +6,7 @@ use std::time::Duration;
 use muster_scheduler::LogSettings;
 
 use super::Profile;
+use crate::cluster::NetworkKind;
 
 /// What a run is made from.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub struct RunOptions {
     pub trainer: PathBuf,
     /// Which faults.
     pub profile: Profile,
+    /// What stands between replicas and hosts.
+    pub network: NetworkKind,
     /// How often each.
     pub repetitions: u32,
     /// Draws what users do and what is hit.

@@ -168,6 +168,12 @@ impl Fault {
         matches!(self, Self::SyncsSlow | Self::SyncFailed | Self::ClockSet)
     }
 
+    /// Whether it needs a mount that nobody else sees.
+    #[must_use]
+    pub const fn needs_mount(self) -> bool {
+        matches!(self, Self::DiskFull)
+    }
+
     /// Whether users must not notice it: no call of theirs may fail.
     #[must_use]
     pub const fn is_orderly(self) -> bool {
@@ -362,6 +368,12 @@ impl Profile {
             Self::All => Fault::ALL.to_vec(),
         }
     }
+
+    /// Whether it cannot be played without namespaces of our own, whatever stands between replicas and hosts.
+    #[must_use]
+    pub fn needs_namespaces(self) -> bool {
+        self.faults().into_iter().any(Fault::needs_mount)
+    }
 }
 
 #[cfg(test)]
@@ -374,6 +386,12 @@ mod tests {
             assert_eq!(Profile::named(profile.name()), Some(profile));
         }
         assert_eq!(Profile::named("nothing"), None);
+    }
+
+    #[test]
+    fn only_profiles_that_fill_disks_need_namespaces() {
+        let needy = { Profile::ALL.into_iter() }.filter(|profile| profile.needs_namespaces());
+        assert_eq!(needy.collect::<Vec<_>>(), [Profile::DiskFull, Profile::All]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! trials build can stay when they end, however they end.
 //!
 //! The program starts itself again in there and stays outside as a guard. What is inside listens to its standard input,
-//! which the guard holds and says nothing on: once it ends, the guard is gone or wants an end.
+//! which the guard holds and says nothing on: once it ends, the guard is gone or wants an end. What needs no such place has a
+//! guard nevertheless.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
@@ -13,16 +14,29 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// Runs `program` with these arguments in a place of its own, until it ends. Asks it to end when we are asked to.
-///
-/// Without root's rights it is root in a user namespace, where the system lets us have one.
+use crate::cluster::NetworkKind;
+
+/// Makes in a place of its own what a network of namespaces is made of.
+const PROBE: &str = "ip link set lo up && ip link add switch type bridge && ip link add port type veth peer name eth0 \
+    && nsenter --net=/proc/self/ns/net true";
+
+/// Runs `program` with these arguments until it ends; for a network of namespaces, in a place of its own. Asks it to end when
+/// we are asked to.
 ///
 /// # Errors
-/// If `unshare` cannot be started or signals cannot be heard.
-pub async fn run_apart(program: &Path, arguments: &[OsString]) -> io::Result<ExitStatus> {
+/// If it, or `unshare`, cannot be started or signals cannot be heard.
+pub async fn run_guarded(
+    network: NetworkKind,
+    program: &Path,
+    arguments: &[OsString],
+) -> io::Result<ExitStatus> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut child = start(program, arguments)?;
+    let command = match network {
+        NetworkKind::Namespaces => apart(program),
+        NetworkKind::Proxies => Command::new(program),
+    };
+    let mut child = start(command, arguments)?;
     let guard = child.stdin.take();
     tokio::select! {
         ended = child.wait() => return ended,
@@ -33,17 +47,36 @@ pub async fn run_apart(program: &Path, arguments: &[OsString]) -> io::Result<Exi
     child.wait().await
 }
 
-fn start(program: &Path, arguments: &[OsString]) -> io::Result<Child> {
+/// Why no place of its own with a network of namespaces can be made here; none where it can.
+pub async fn refusal() -> Option<String> {
+    let mut probe = apart(Path::new("sh"));
+    probe.args(["-c", PROBE]).stdin(Stdio::null());
+    match probe.output().await {
+        Err(error) => Some(format!("`unshare`: {error}")),
+        Ok(probed) if probed.status.success() => None,
+        Ok(probed) => {
+            let complaint = String::from_utf8_lossy(&probed.stderr);
+            let first = complaint.lines().next().unwrap_or_default();
+            Some(first.to_owned())
+        }
+    }
+}
+
+fn start(mut command: Command, arguments: &[OsString]) -> io::Result<Child> {
+    command.args(arguments).stdin(Stdio::piped()).spawn()
+}
+
+/// The command that runs `program` in a place of its own. Without root's rights it is root in a user namespace, where the
+/// system lets us have one.
+fn apart(program: &Path) -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }
     command
         .args(["--net", "--mount", "--propagation", "private", "--"])
-        .arg(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .spawn()
+        .arg(program);
+    command
 }
 
 /// Inside: completes once the guard is gone or wants an end.

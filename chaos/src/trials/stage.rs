@@ -16,7 +16,7 @@ use super::options::{
     CHECKPOINTS_BEFORE, DISK_MIB, GPUS_PER_HOST, PATIENCE, STRIKE_AFTER, TrialsOptions, WORKERS,
 };
 use super::{Trial, TrialError};
-use crate::cluster::{ClusterOptions, LocalCluster, SmallDisk, processes_of};
+use crate::cluster::{ClusterOptions, LocalCluster, NetworkKind, SmallDisk, processes_of};
 use crate::demo::observer::{Observed, observe};
 use crate::demo::timeline::{Timeline, Voice};
 use crate::preemption::let_priority_preempt;
@@ -59,7 +59,7 @@ impl<'a> Stage<'a> {
             workers: WORKERS,
             gpus_per_host: GPUS_PER_HOST,
             keep: options.keep,
-            apart: true,
+            network: Some(NetworkKind::Namespaces),
             ..ClusterOptions::small(options.binary.clone())
         })?;
         let folder = cluster.folder().display().to_string();

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use muster_chaos::cluster::NetworkKind;
 use muster_chaos::trials::{Trial, TrialsOptions, TrialsReport, apart};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -70,7 +71,7 @@ struct Apart {
     /// Leave what the clusters wrote (data and logs) behind
     #[arg(long)]
     keep: bool,
-    /// Set by the program itself when it has made the place
+    /// Set by the program itself where it is under its own guard
     #[arg(long, hide = true)]
     inside: bool,
 }
@@ -109,7 +110,7 @@ impl Tasks {
         let trainer = trainer_program(self.apart.trainer, &binary)?;
         let runtime = runtime()?;
         if !self.apart.inside {
-            return runtime.block_on(guard(&binary));
+            return runtime.block_on(guard(&binary, NetworkKind::Namespaces, &[]));
         }
         let wanted = TrialsOptions {
             binary,
@@ -125,13 +126,18 @@ impl Tasks {
     }
 }
 
-/// Starts this program again in a place of its own, and ends as it does.
-async fn guard(binary: &Path) -> Result<Exit, Failure> {
+/// Starts this program again, with `more` arguments, in the place that a network needs, and ends as it does.
+async fn guard(binary: &Path, network: NetworkKind, more: &[&str]) -> Result<Exit, Failure> {
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    arguments.extend(more.iter().map(OsString::from));
     arguments.push("--inside".into());
-    let ended = apart::run_apart(binary, &arguments)
+    let started = match network {
+        NetworkKind::Namespaces => "unshare".into(),
+        NetworkKind::Proxies => binary.to_string_lossy(),
+    };
+    let ended = apart::run_guarded(network, binary, &arguments)
         .await
-        .map_err(|error| Failure::new(format!("cannot start `unshare`: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot start `{started}`: {error}")))?;
     match ended.code() {
         Some(0) => Ok(Exit::Ok),
         Some(code) if code == i32::from(Exit::Usage.code()) => Ok(Exit::Usage),

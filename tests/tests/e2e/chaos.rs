@@ -57,6 +57,11 @@ async fn stands(profile: &str, fault: &str, more: &[&str]) {
         skip("this system does not let us make network namespaces");
         return;
     }
+    play(profile, &[fault], more).await;
+}
+
+/// Makes the faults of a profile once, as [`stands`] does, wherever that may be.
+async fn play(profile: &str, faults: &[&str], more: &[&str]) -> Value {
     let _turn = TURN.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("report").display().to_string();
@@ -67,14 +72,56 @@ async fn stands(profile: &str, fault: &str, more: &[&str]) {
     assert_eq!(run.code, 0, "{run:?}");
     let told: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(told["verdict"], "accepted", "{told}");
-    let made = &told["faults"][0];
-    assert_eq!((&made["fault"], &made["made"]), (&fault.into(), &1.into()));
+    let made = told["faults"].as_array().unwrap().iter();
+    let made: Vec<_> = made.map(|it| (&it["fault"], &it["made"])).collect();
+    let (names, once) = (faults.iter().map(|it| Value::from(*it)), Value::from(1));
+    let names: Vec<Value> = names.collect();
+    let expected: Vec<_> = names.iter().map(|it| (it, &once)).collect();
+    assert_eq!(made, expected, "{told}");
     // Every replica gave its state in the end, and it was the one that the log leads to.
     let coverage = told["coverage"].as_array().unwrap().iter();
     let mut states = coverage.filter(|it| it["what"] == "states of replicas compared with the log");
     assert!(states.all(|it| it["count"] == 3), "{told}");
     let checks = told["checks"].as_array().unwrap();
     assert!(checks.iter().all(|it| it["violations"] == 0), "{told}");
+    let cluster = run.stderr.lines().find_map(folder_in).unwrap();
+    let left = processes_naming(cluster);
+    assert!(left.is_empty(), "processes of {cluster} stay: {left:?}");
+    told
+}
+
+#[tokio::test]
+async fn without_namespaces_proxies_cut_the_leader_off_in_one_direction_and_the_other() {
+    let more = ["--network", "proxies"];
+    let told = play("asymmetric", &["leader-deaf", "leader-mute"], &more).await;
+    assert_eq!(told["network"], "proxies", "{told}");
+    let again = told["again"].as_str().unwrap();
+    assert!(again.contains("--network proxies"), "{again}");
+}
+
+#[tokio::test]
+async fn without_namespaces_proxies_cut_a_host_off() {
+    let more = ["--network", "proxies"];
+    let told = play("worker-isolate", &["host-cut"], &more).await;
+    assert_eq!(told["network"], "proxies", "{told}");
+}
+
+#[tokio::test]
+async fn what_needs_a_mount_is_refused_without_namespaces() {
+    let words = ["chaos", "run", "--profile", "disk-full"];
+    let network = ["--network", "proxies"];
+    let run = Run::of(muster(&[&words[..], &network].concat()), "").await;
+    assert_eq!(run.code, 64, "{run:?}");
+    let told = "profile disk-full mounts small disks";
+    assert!(run.stderr.contains(told), "{run:?}");
+    // Where nobody says what is to be had, it is tried: without `unshare` nothing is.
+    let mut bare = muster(&words);
+    bare.env("PATH", "");
+    let run = Run::of(bare, "").await;
+    assert_eq!(run.code, 64, "{run:?}");
+    let tried = "no network namespaces can be made here (`unshare`:";
+    assert!(run.stderr.contains(tried), "{run:?}");
+    assert!(run.stderr.contains(told), "{run:?}");
 }
 
 #[tokio::test]

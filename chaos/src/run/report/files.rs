@@ -94,6 +94,7 @@ fn page(report: &RunReport, evidence: &Evidence, span_us: (u64, u64)) -> String 
     sentences.extend(report.violations.iter().map(ToString::to_string));
     sentences.extend(report.invalid.iter().cloned());
     sentences.extend(report.grounds.iter().map(ToString::to_string));
+    sentences.extend(report.of_network());
     sentences.push(format!("Again: {}", report.again));
     page.sentences(&sentences);
     page.heading("What happened");

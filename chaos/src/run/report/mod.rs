@@ -13,6 +13,7 @@ use super::Profile;
 use super::judge::{Check, Evidence, Violation, checks, judge};
 use super::options::RunOptions;
 use super::target::Grounds;
+use crate::cluster::NetworkKind;
 
 pub use coverage::Coverage;
 pub use figures::{FaultFigures, Spread};
@@ -53,6 +54,9 @@ pub struct RunReport {
     pub seed: u64,
     /// How often each fault was made.
     pub repetitions: u32,
+    /// What stood between replicas and hosts, in a cluster of our own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkKind>,
     /// Version of the program that was tested.
     pub version: &'static str,
     /// How long it took, in seconds.
@@ -121,7 +125,10 @@ impl RunReport {
             coverage: coverage::of(evidence),
             invalid,
         };
-        Self::drawn_up(asked, judged, evidence, span_us)
+        Self {
+            network: Some(options.network),
+            ..Self::drawn_up(asked, judged, evidence, span_us)
+        }
     }
 
     /// Comes to a verdict.
@@ -168,6 +175,7 @@ impl RunReport {
             profile: asked.profile,
             seed: asked.seed,
             repetitions: asked.repetitions,
+            network: None,
             version: env!("CARGO_PKG_VERSION"),
             seconds: (to_us - from_us) as f64 / 1e6,
             violations,
@@ -191,8 +199,10 @@ impl RunReport {
 fn again(options: &RunOptions) -> String {
     let (profile, seed) = (options.profile.name(), options.seed);
     let repetitions = options.repetitions;
-    let mut words =
-        format!("muster chaos run --profile {profile} --seed {seed} --repetitions {repetitions}");
+    let network = options.network.name();
+    let mut words = format!(
+        "muster chaos run --profile {profile} --network {network} --seed {seed} --repetitions {repetitions}"
+    );
     if let Some(previous) = &options.previous {
         words.push_str(&format!(" --previous {}", previous.display()));
     }

@@ -41,6 +41,12 @@ impl RunReport {
         }
     }
 
+    /// What stood between replicas and hosts, if it was ours.
+    pub(super) fn of_network(&self) -> Option<String> {
+        let network = self.network?;
+        Some(format!("Network: {}.", network.words()))
+    }
+
     /// A row of the table for each kind of fault.
     pub(super) fn fault_rows(&self) -> Vec<Vec<String>> {
         self.faults.iter().map(fault_row).collect()
@@ -138,6 +144,9 @@ impl fmt::Display for RunReport {
         if let Some(grounds) = &self.grounds {
             writeln!(formatter, "{grounds}")?;
         }
+        if let Some(network) = self.of_network() {
+            writeln!(formatter, "{network}\n")?;
+        }
         writeln!(formatter, "Again: `{}`\n", self.again)?;
         writeln!(formatter, "## Faults\n")?;
         table(formatter, &FAULT_TITLES, &self.fault_rows())?;
@@ -154,6 +163,7 @@ impl fmt::Display for RunReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::NetworkKind;
     use crate::run::Fault;
     use crate::run::judge::{Check, Invariant};
 
@@ -169,6 +179,7 @@ mod tests {
             profile: "gpu-faults",
             seed: 0,
             repetitions: 1,
+            network: Some(NetworkKind::Proxies),
             version: "0",
             seconds: 1.0,
             violations: Vec::new(),
@@ -206,6 +217,7 @@ mod tests {
             "| I10 watchers hear everything, once, in order | 40 revisions | 0 violations |",
             "placed there any more after 0.12 / 0.34 / 0.34 s, 3; 0 units",
             "fewer than 9 repetitions",
+            "Network: everything on loopback, with a proxy before each replica.",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use muster_chaos::cluster::NetworkKind;
 use muster_chaos::run::{Profile, RunOptions, RunReport, TargetOptions, run_target};
+use muster_chaos::trials::apart;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::target::Target;
@@ -14,33 +16,47 @@ use crate::command::demo::{own_binary, runtime, trainer_program};
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Format, render_document};
+use crate::output::{Format, note, render_document};
 use crate::service::chain;
 
 /// `muster chaos run`
 ///
-/// Three replicas and four hosts as processes, each in a network namespace of its own, on real disks; users who submit,
-/// read and cancel without a pause, watchers at every replica, tasks that lock their GPUs and keep a book of it. One
+/// Three replicas and four hosts as processes that can be cut off from each other, on real disks; users who submit, read and
+/// cancel without a pause, watchers at every replica, tasks that lock their GPUs and keep a book of it. One
 /// thing after another is broken and repaired. Then everything that was seen is held against the replicated log.
 ///
 /// With --target the same users and watchers work on a cluster of yours. Nothing is done to it but what --allow names, and
 /// nothing that would hit a job of anybody else. Ctrl-C clears away what the run made.
 ///
 /// Writes report.md, report.html, report.json and the histories. Ends with 0 if every promise held, with 1 if one was
-/// broken or if the run proves nothing; then the cluster's folder stays. Needs `unshare`, `nsenter`, `mount` and `ip`, and the right to make namespaces;
-/// slow-fsync, io-error and clock also need `cc`. None of that with --target.
+/// broken or if the run proves nothing; then the cluster's folder stays.
+///
+/// Each replica and each host has a network namespace of its own; that needs `unshare`, `nsenter`, `ip` and `mount`, and the
+/// right to make namespaces. Where they cannot be made, everything is on loopback with a proxy before each replica; disk-full
+/// and all are not to be had then. slow-fsync, io-error and clock also need `cc`. None of that with --target.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes: 0 accepted, every promise held; 1 rejected (one was broken), invalid (too little load, or a fault without its \
 effect: the run proves nothing), or the run itself failed; 64 usage.
 
-A cluster of our own needs `unshare`, `nsenter`, `ip` and `mount` and the right to make namespaces (root, or user \
-namespaces); profiles slow-fsync, io-error, clock and all also need `cc`. --target needs none of that. docs/chaos.md has \
-the profiles, the judges, and what may be done to a cluster of yours.")]
+--network namespaces needs `unshare`, `nsenter`, `ip` and `mount` and the right to make namespaces (root, or user \
+namespaces), --network proxies nothing; profiles disk-full and all need namespaces, and slow-fsync, io-error, clock and all \
+also `cc`. --target needs none of that. docs/chaos.md has the profiles, the judges, and what may be done to a cluster of \
+yours.")]
 pub(crate) struct Run {
     /// What is broken, in a cluster of our own [default: smoke]
     #[arg(long, value_name = "NAME", value_parser = profile_parser(), conflicts_with = "target")]
     profile: Option<Profile>,
+    /// What stands between replicas and hosts, in a cluster of our own [default: namespaces where they can be made, else
+    /// proxies]
+    #[arg(
+        long,
+        value_name = "KIND",
+        value_parser = network_parser(),
+        conflicts_with = "target",
+        overrides_with = "network"
+    )]
+    network: Option<NetworkKind>,
     /// How often each fault is made
     #[arg(long, default_value = "1", value_name = "COUNT")]
     repetitions: NonZero<u32>,
@@ -64,6 +80,37 @@ fn profile_parser() -> impl TypedValueParser<Value = Profile> {
     names.try_map(|name| Profile::named(&name).ok_or("no such profile"))
 }
 
+fn network_parser() -> impl TypedValueParser<Value = NetworkKind> {
+    let names = PossibleValuesParser::new(NetworkKind::ALL.map(NetworkKind::name));
+    names.try_map(|name| NetworkKind::named(&name).ok_or("no such network"))
+}
+
+/// What stands between replicas and hosts: what was asked for, or what is to be had here. Not everything can be done with it.
+async fn network_for(profile: Profile, asked: Option<NetworkKind>) -> Result<NetworkKind, Failure> {
+    let network = match asked {
+        Some(network) => network,
+        None => network_to_be_had().await,
+    };
+    if profile.needs_namespaces() && network != NetworkKind::Namespaces {
+        let name = profile.name();
+        return Err(Failure::usage(format!(
+            "profile {name} mounts small disks, for which it needs namespaces (--network namespaces): run it as root, or where \
+             user namespaces are allowed, or name another profile"
+        )));
+    }
+    Ok(network)
+}
+
+async fn network_to_be_had() -> NetworkKind {
+    let Some(refusal) = apart::refusal().await else {
+        return NetworkKind::Namespaces;
+    };
+    note(&format!(
+        "no network namespaces can be made here ({refusal}): proxies stand between the processes instead"
+    ));
+    NetworkKind::Proxies
+}
+
 impl Run {
     /// Does it.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
@@ -81,11 +128,13 @@ impl Run {
                 "a cluster is upgraded once: --repetitions is for the other profiles",
             ));
         }
+        let runtime = runtime()?;
+        let network = runtime.block_on(network_for(profile, self.network))?;
         let binary = own_binary()?;
         let trainer = trainer_program(self.apart.trainer, &binary)?;
-        let runtime = runtime()?;
         if !self.apart.inside {
-            return runtime.block_on(guard(&binary));
+            let more = ["--network", network.name()];
+            return runtime.block_on(guard(&binary, network, &more));
         }
         let out = std::path::absolute(&self.out)
             .map_err(|error| Failure::new(format!("--out {}: {error}", self.out.display())))?;
@@ -94,6 +143,7 @@ impl Run {
             previous: self.previous,
             trainer,
             profile,
+            network,
             repetitions: self.repetitions.get(),
             seed: self.seed,
             out: out.clone(),
