@@ -1,0 +1,1 @@
+"""What scripts/draw-dashboards draws with."""

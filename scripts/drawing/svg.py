@@ -1,0 +1,42 @@
+"""Pieces of an SVG."""
+
+from html import escape
+
+# Of a letter, of the size of its font: a little more than most are.
+_LETTER_WIDTH = 0.58
+
+
+def element(name, inside="", **attributes):
+    """An element; `_` in names of attributes stands for `-`, `class_` for `class`."""
+    written = "".join(f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items())
+    return f"<{name}{written}>{inside}</{name}>" if inside else f"<{name}{written}/>"
+
+
+def text(x, y, words, size=12, **attributes):
+    """Words whose line begins at a point, or is anchored there."""
+    return element("text", escape(words), x=x, y=y, font_size=size, **attributes)
+
+
+def width_of(words, size=12):
+    """About how wide words are."""
+    return len(words) * size * _LETTER_WIDTH
+
+
+def cut(words, width, size=12):
+    """Words as far as there is room for them."""
+    room = int(width / (size * _LETTER_WIDTH))
+    return words if len(words) <= room else words[: max(room - 1, 0)] + "…"
+
+
+def path(points, **attributes):
+    """A line through points."""
+    return element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), **attributes)
+
+
+def tooltip(words):
+    """What a browser shows where the pointer is."""
+    return element("title", escape(words))
+
+
+def _value(value):
+    return f"{value:.1f}".rstrip("0").rstrip(".") if isinstance(value, float) else escape(str(value))
