@@ -1,5 +1,6 @@
 //! Grafana's dashboards, from the short description of what they show.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -18,6 +19,11 @@ const WIDTH: u32 = 12;
 /// Rows of a panel that shows a course, and of one that shows a figure.
 const HEIGHT: u32 = 8;
 const STAT_HEIGHT: u32 = 4;
+const HEADING_HEIGHT: u32 = 1;
+/// How much of the area below a line of a stack is filled, in percent.
+const STACK_OPACITY: u32 = 60;
+/// Time between two moments at which an annotation is asked for: Grafana's own minute draws lines that late.
+const ANNOTATION_STEP: &str = "10s";
 /// The version of Grafana's format that is written.
 const SCHEMA_VERSION: u32 = 39;
 
@@ -27,8 +33,12 @@ const SCHEMA_VERSION: u32 = 39;
 struct Description {
     /// What is drawn on all dashboards.
     annotation: Vec<Annotation>,
+    /// Colours of series by their names, by the name of such a set.
+    colors: BTreeMap<String, Colors>,
     dashboard: Vec<Dashboard>,
 }
+
+type Colors = BTreeMap<String, String>;
 
 /// Moments that are worth a line over all panels.
 #[derive(Deserialize)]
@@ -37,6 +47,7 @@ struct Annotation {
     title: String,
     /// What is told of one, with the labels of its series.
     text: String,
+    color: String,
     /// Gives something when it happens.
     query: String,
 }
@@ -60,12 +71,30 @@ struct Dashboard {
 #[serde(deny_unknown_fields)]
 struct Panel {
     title: String,
+    /// A heading above it.
+    section: Option<String>,
     #[serde(default)]
     kind: Kind,
-    #[serde(default)]
     unit: Option<String>,
-    #[serde(default)]
     width: Option<u32>,
+    /// Where the axis ends.
+    max: Option<f64>,
+    /// Whether series lie on each other, as their sum means something.
+    #[serde(default)]
+    stack: bool,
+    /// The set of colours that its series have by their names.
+    colors: Option<String>,
+    /// The value from which on a figure is red, and green below. Without it no colour judges.
+    bad_from: Option<f64>,
+    /// Whether a figure's name is what is told, in place of its value.
+    #[serde(default)]
+    names: bool,
+    /// What values of a state timeline stand for: value, words, colour.
+    #[serde(default)]
+    states: Vec<(String, String, String)>,
+    /// Labels that are columns of a table, with their titles; each query is one more.
+    #[serde(default)]
+    columns: Vec<(String, String)>,
     /// Legend and expression.
     queries: Vec<(String, String)>,
 }
@@ -77,13 +106,14 @@ enum Kind {
     Timeseries,
     Stat,
     Table,
+    StateTimeline,
 }
 
 /// Files of all dashboards, by path, with their text.
 pub(crate) fn render(source: &str) -> Result<Vec<(String, String)>> {
     let description: Description = toml::from_str(source).context(SOURCE)?;
     let files = description.dashboard.iter().map(|dashboard| {
-        let rendered = dashboard.render(&description.annotation);
+        let rendered = dashboard.render(&description)?;
         let text = serde_json::to_string_pretty(&rendered)?;
         Ok((format!("{FOLDER}/{}.json", dashboard.name), text + "\n"))
     });
@@ -100,8 +130,8 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 }
 
 impl Dashboard {
-    fn render(&self, annotations: &[Annotation]) -> Value {
-        let annotations: Vec<Value> = annotations.iter().map(Annotation::render).collect();
+    fn render(&self, all: &Description) -> Result<Value> {
+        let annotations: Vec<Value> = all.annotation.iter().map(Annotation::render).collect();
         let datasource = json!({"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"});
         let mut variables = vec![datasource];
         if self.queue {
@@ -112,7 +142,7 @@ impl Dashboard {
             let all = "label_values(muster_worker_session_open, instance)";
             variables.push(choice("host", "Host", all));
         }
-        json!({
+        Ok(json!({
             "uid": format!("muster-{}", self.name),
             "title": self.title,
             "tags": ["muster"],
@@ -122,26 +152,36 @@ impl Dashboard {
             "links": [{"type": "dashboards", "title": "Muster", "tags": ["muster"], "asDropdown": true}],
             "annotations": {"list": annotations},
             "templating": {"list": variables},
-            "panels": self.panels(),
-        })
+            "panels": self.panels(&all.colors)?,
+        }))
     }
 
     /// The panels from left to right, as many in a row as fit.
-    fn panels(&self) -> Vec<Value> {
+    fn panels(&self, colors: &BTreeMap<String, Colors>) -> Result<Vec<Value>> {
         let (mut x, mut y, mut row_height) = (0, 0, 0);
         let mut panels = Vec::new();
-        for (id, panel) in (1..).zip(&self.panel) {
+        for panel in &self.panel {
             let width = panel.width.unwrap_or(WIDTH);
-            if x + width > COLUMNS {
+            if x + width > COLUMNS || panel.section.is_some() {
                 (x, y, row_height) = (0, y + row_height, 0);
             }
+            if let Some(title) = &panel.section {
+                panels.push(heading(panels.len() + 1, title, y));
+                y += HEADING_HEIGHT;
+            }
             let place = json!({"x": x, "y": y, "w": width, "h": panel.height()});
-            panels.push(panel.render(id, &place));
+            panels.push(panel.render(panels.len() + 1, &place, colors)?);
             row_height = row_height.max(panel.height());
             x += width;
         }
-        panels
+        Ok(panels)
     }
+}
+
+/// A heading over all columns.
+fn heading(id: usize, title: &str, y: u32) -> Value {
+    let place = json!({"x": 0, "y": y, "w": COLUMNS, "h": HEADING_HEIGHT});
+    json!({"id": id, "type": "row", "title": title, "gridPos": place, "collapsed": false, "panels": [], "targets": []})
 }
 
 /// A variable of which some values are chosen, or all.
@@ -160,8 +200,9 @@ impl Annotation {
             "name": self.title,
             "datasource": {"type": "prometheus", "uid": "${datasource}"},
             "enable": true,
-            "iconColor": "orange",
+            "iconColor": self.color,
             "expr": self.query,
+            "step": ANNOTATION_STEP,
             "titleFormat": self.title,
             "textFormat": self.text,
         })
@@ -177,34 +218,110 @@ impl Panel {
         }
     }
 
-    fn render(&self, id: u32, place: &Value) -> Value {
+    fn render(&self, id: usize, place: &Value, colors: &BTreeMap<String, Colors>) -> Result<Value> {
         let kind = match self.kind {
             Kind::Timeseries => "timeseries",
             Kind::Stat => "stat",
             Kind::Table => "table",
+            Kind::StateTimeline => "state-timeline",
         };
-        let is_moment = self.kind != Kind::Timeseries;
-        let targets = ('A'..)
-            .zip(&self.queries)
-            .map(|(reference, (legend, expression))| {
-                let format = if self.kind == Kind::Table {
-                    "table"
-                } else {
-                    "time_series"
-                };
-                json!({
-                    "refId": reference, "expr": expression, "legendFormat": legend,
-                    "instant": is_moment, "range": !is_moment, "format": format,
-                })
-            });
-        json!({
+        Ok(json!({
             "id": id,
             "type": kind,
             "title": self.title,
             "gridPos": place,
             "datasource": {"type": "prometheus", "uid": "${datasource}"},
-            "fieldConfig": {"defaults": {"unit": self.unit.as_deref().unwrap_or("short"), "min": 0}, "overrides": []},
-            "targets": targets.collect::<Vec<_>>(),
-        })
+            "fieldConfig": {"defaults": self.defaults(), "overrides": self.overrides(colors)?},
+            "options": if self.names { json!({"textMode": "name"}) } else { json!({}) },
+            "transformations": self.transformations(),
+            "targets": self.targets(),
+        }))
+    }
+
+    fn targets(&self) -> Vec<Value> {
+        let is_moment = matches!(self.kind, Kind::Stat | Kind::Table);
+        let is_table = self.kind == Kind::Table;
+        let format = if is_table { "table" } else { "time_series" };
+        let target = |(reference, (legend, expression)): (char, &(String, String))| {
+            json!({
+                "refId": reference, "expr": expression, "legendFormat": legend,
+                "instant": is_moment, "range": !is_moment, "format": format,
+            })
+        };
+        ('A'..).zip(&self.queries).map(target).collect()
+    }
+
+    /// What all its series have.
+    fn defaults(&self) -> Value {
+        let mut steps = vec![json!({"value": null, "color": "text"})];
+        if let Some(bad) = self.bad_from {
+            steps = vec![
+                json!({"value": null, "color": "green"}),
+                json!({"value": bad, "color": "red"}),
+            ];
+        }
+        let mut defaults = json!({
+            "unit": self.unit.as_deref().unwrap_or("short"), "min": 0,
+            "thresholds": {"mode": "absolute", "steps": steps},
+        });
+        if let Some(max) = self.max {
+            defaults["max"] = max.into();
+        }
+        if self.stack {
+            defaults["custom"] =
+                json!({"fillOpacity": STACK_OPACITY, "stacking": {"mode": "normal", "group": "A"}});
+        }
+        if !self.states.is_empty() {
+            let states = self
+                .states
+                .iter()
+                .map(|(value, text, color)| (value.clone(), json!({"text": text, "color": color})));
+            let options: serde_json::Map<String, Value> = states.collect();
+            defaults["mappings"] = json!([{"type": "value", "options": options}]);
+        }
+        defaults
+    }
+
+    /// The colours of series that mean something.
+    fn overrides(&self, colors: &BTreeMap<String, Colors>) -> Result<Vec<Value>> {
+        let Some(name) = &self.colors else {
+            return Ok(Vec::new());
+        };
+        let set = colors.get(name);
+        let set = set.with_context(|| format!("{}: there are no colors.{name}", self.title))?;
+        let one = |(series, color): (&String, &String)| {
+            json!({
+                "matcher": {"id": "byName", "options": series},
+                "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": color}}],
+            })
+        };
+        Ok(set.iter().map(one).collect())
+    }
+
+    /// Makes one table of all queries, with the columns that are told of and no others.
+    fn transformations(&self) -> Vec<Value> {
+        if self.kind != Kind::Table {
+            return Vec::new();
+        }
+        let labels = self.columns.iter().cloned();
+        // What Grafana calls the value of one query, and those of several.
+        let value = |reference: char| match self.queries.len() {
+            1 => "Value".to_owned(),
+            _ => format!("Value #{reference}"),
+        };
+        let values = ('A'..)
+            .zip(&self.queries)
+            .map(|(reference, (title, _))| (value(reference), title.clone()));
+        let columns: Vec<(String, String)> = labels.chain(values).collect();
+        let order: BTreeMap<&str, usize> = { columns.iter().map(|(field, _)| field.as_str()) }
+            .zip(0..)
+            .collect();
+        let titles: BTreeMap<&str, &str> = { columns.iter() }
+            .map(|(field, title)| (field.as_str(), title.as_str()))
+            .collect();
+        vec![
+            json!({"id": "merge", "options": {}}),
+            json!({"id": "organize", "options": {"excludeByName": {"Time": true}, "indexByName": order, "renameByName": titles}}),
+        ]
     }
 }
