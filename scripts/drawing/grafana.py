@@ -18,6 +18,8 @@ DEFAULT_STEPS = [{"value": None, "color": "green"}, {"value": 80, "color": "red"
 NICE_INTERVALS = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400]
 # Seconds between the moments at which an annotation is asked for that does not say.
 ANNOTATION_STEP = 60
+# Points of a series that Prometheus gives at most.
+POINTS_MAX = 11_000
 
 
 class NotDrawn(Exception):
@@ -67,12 +69,12 @@ def colour(name):
     return COLOURS.get(name, name)
 
 
-def annotation_step(annotation):
-    """Seconds between two moments at which an annotation is asked for."""
+def annotation_step(annotation, window):
+    """Seconds between two moments at which an annotation is asked for; more where Prometheus would give too much."""
     step = annotation.get("step", f"{ANNOTATION_STEP}s")
     if not re.fullmatch(r"[1-9]\d*s", step):
         raise NotDrawn(f"{annotation['name']}: the step {step} is not in seconds")
-    return int(step[:-1])
+    return max(int(step[:-1]), -(-(window.end - window.start) // (POINTS_MAX - 1)))
 
 
 def prepared(expression, dashboard, window, step):

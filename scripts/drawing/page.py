@@ -92,7 +92,7 @@ def _marks(dashboard, prometheus, window):
     """What the annotations tell; moments that follow each other are one time."""
     marks = []
     for annotation in dashboard["annotations"]["list"]:
-        step = grafana.annotation_step(annotation)
+        step = grafana.annotation_step(annotation, window)
         moments = window.moments(step)
         expression = grafana.prepared(annotation["expr"], dashboard, window, step)
         for labels, values in prometheus.course(expression, moments[0], moments[-1], step):
@@ -108,7 +108,7 @@ def _marks(dashboard, prometheus, window):
 def _sheet(dashboard, pictures, marks, window):
     """All of the picture: what it is of above, the annotations in words below."""
     bottom = max(_place(panel["gridPos"]).bottom for panel in dashboard["panels"])
-    times = f"{panels.clock(window.start)} to {panels.clock(window.end)} UTC"
+    times = f"{panels.date(window.start)} to {panels.date(window.end)} UTC"
     parts = [
         svg.element("style", STYLE),
         svg.element("rect", width="100%", height="100%", fill="#f4f5f5"),

@@ -168,6 +168,11 @@ def clock(moment):
     return datetime.fromtimestamp(moment, timezone.utc).strftime("%H:%M:%S")
 
 
+def date(moment):
+    """The day with its time."""
+    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
 def _line(series, upper, lower, scale, opacity):
     """A series: its runs without a gap, filled down to the series below it."""
     parts = []

@@ -55,6 +55,12 @@ class Drawing(unittest.TestCase):
         self.assertEqual(grafana.prepared("rate(x[$__rate_interval])", empty, WINDOW, 10), "rate(x[40s])")
         self.assertEqual(grafana.prepared("rate(x[$__rate_interval])", empty, WINDOW, 300), "rate(x[310s])")
 
+    def test_annotations_are_asked_for_no_more_often_than_prometheus_answers(self):
+        annotation = {"name": "a", "step": "10s"}
+        self.assertEqual(grafana.annotation_step(annotation, WINDOW), 10)
+        self.assertEqual(grafana.annotation_step(annotation, grafana.Window(0, 7 * 86400, 10)), 55)
+        self.assertEqual(grafana.annotation_step({"name": "a"}, WINDOW), grafana.ANNOTATION_STEP)
+
     def test_names_are_made_of_labels(self):
         labels = {"__name__": "up", "job": "a"}
         self.assertEqual(grafana.name_of(labels, "{{job}} {{gone}}!", "up"), "a !")
