@@ -101,6 +101,7 @@ lint: bootstrap ## format check, clippy and the house rules
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo check --manifest-path fuzz/Cargo.toml --locked --target-dir $(TARGET)/fuzz
 	cargo xtask tidy
 
 .PHONY: ci

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use muster_client::ClientError;
+use muster_client::{ClientError, Submitted};
 use muster_core::ids::{JobId, RequestId, Revision};
 use muster_core::lifecycle::JobPhase;
 use serde::Serialize;
@@ -43,6 +43,16 @@ pub(super) struct Answer {
     pub(super) revision: Revision,
     /// Where a job that was read stood.
     pub(super) phase: Option<JobPhase>,
+}
+
+impl From<Submitted> for Answer {
+    fn from(submitted: Submitted) -> Self {
+        Self {
+            job: submitted.job,
+            revision: submitted.revision,
+            phase: None,
+        }
+    }
 }
 
 /// A call with its beginning and its end, by the clock of the run.

@@ -1,7 +1,7 @@
 //! The states that replicas came to, to be held against the log: the log tells what they were told, and not what each of them
 //! made of it.
 
-use muster_client::Client;
+use muster_client::{Client, ClientError};
 use muster_core::state::State;
 use muster_raft_store::backup::Backup;
 
@@ -24,30 +24,36 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// Asks one replica for its whole state; none if it does not give it.
+    /// Asks one replica for its whole state; what it says instead if it does not give it.
     ///
     /// # Errors
     /// If what it gives cannot be read.
-    pub(super) async fn of(replica: &str, client: &Client) -> Result<Option<Self>, RunError> {
-        let Ok(mut saved) = client.save_snapshot(ADMIN).await else {
-            return Ok(None);
+    pub(super) async fn of(
+        replica: &str,
+        client: &Client,
+    ) -> Result<Result<Self, ClientError>, RunError> {
+        let bytes = match saved(client).await {
+            Ok(bytes) => bytes,
+            Err(refusal) => return Ok(Err(refusal)),
         };
-        let mut bytes = Vec::new();
-        loop {
-            match saved.next().await {
-                Ok(Some(part)) => bytes.extend_from_slice(&part),
-                Ok(None) => break,
-                Err(_) => return Ok(None),
-            }
-        }
         let backup = Backup::<State>::read(&mut bytes.as_slice(), None).map_err(|error| {
             RunError::Harness(format!("the state of {replica} cannot be read: {error}"))
         })?;
-        Ok(Some(Self {
+        Ok(Ok(Self {
             replica: replica.to_owned(),
             index: backup.index,
             hash: backup.state.state_hash(),
             is_as_kept: backup.has_known_hash,
         }))
     }
+}
+
+/// A snapshot of a replica's state.
+async fn saved(client: &Client) -> Result<Vec<u8>, ClientError> {
+    let mut saved = client.save_snapshot(ADMIN).await?;
+    let mut bytes = Vec::new();
+    while let Some(part) = saved.next().await? {
+        bytes.extend_from_slice(&part);
+    }
+    Ok(bytes)
 }

@@ -168,11 +168,7 @@ impl User {
     async fn send(&self, client: &Client, request: RequestId, spec: v1::JobSpec) {
         let submitted = async {
             let submitted = client.submit_job_as(request.to_string(), spec).await?;
-            Ok(Answer {
-                job: submitted.job,
-                revision: submitted.revision,
-                phase: None,
-            })
+            Ok(Answer::from(submitted))
         };
         let call = Call::Submit(request);
         // The history has what came of it.

@@ -279,7 +279,14 @@ impl Nemesis {
     pub(super) async fn pictures(&self) -> Result<Vec<Picture>, RunError> {
         let mut pictures = Vec::new();
         for (replica, client) in self.pinned.iter().enumerate() {
-            pictures.extend(Picture::of(&self.name_of(replica), client).await?);
+            let name = self.name_of(replica);
+            match Picture::of(&name, client).await? {
+                Ok(picture) => pictures.push(picture),
+                Err(refusal) => {
+                    let why = format!("{name} does not give its state: {refusal}");
+                    self.timeline.say(Voice::Cluster, &why);
+                }
+            }
         }
         Ok(pictures)
     }

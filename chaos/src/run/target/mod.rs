@@ -345,11 +345,7 @@ async fn introduce(
     let (request, spec) = workshop.sample();
     let submitted = async {
         let submitted = client.submit_job_as(request.to_string(), spec).await?;
-        Ok(Answer {
-            job: submitted.job,
-            revision: submitted.revision,
-            phase: None,
-        })
+        Ok(Answer::from(submitted))
     };
     let answer = history
         .note(USERS, Call::Submit(request), submitted)
