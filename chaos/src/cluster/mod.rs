@@ -340,12 +340,13 @@ impl LocalCluster {
     /// Ends every process and leaves the folder; what is read from it then changes no more.
     ///
     /// # Errors
-    /// If a process survives.
+    /// If a process survives, or if the network did not do its work at some time.
     pub fn halt(&mut self) -> Result<(), ClusterError> {
         for member in self.workers.iter_mut().chain(&mut self.replicas) {
             member.stop()?;
         }
         kill_all(self.folder.path())?;
+        self.network.iter().try_for_each(Network::check)?;
         Ok(())
     }
 

@@ -125,6 +125,18 @@ impl Network {
         }
     }
 
+    /// Whether everything came and went by it all the time.
+    ///
+    /// # Errors
+    /// [`NetworkError::Unheard`] if a proxy could not listen: what was seen of its replica then is no replica's.
+    pub(super) fn check(&self) -> Result<(), NetworkError> {
+        let failure = match self {
+            Self::Namespaces(_) => None,
+            Self::Proxies(proxies) => proxies.failure(),
+        };
+        failure.map_or(Ok(()), |failure| Err(failure.into()))
+    }
+
     /// Cuts a host off from all others; what it sends is lost to users, too, while what they send arrives.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::disk::Deceit;
+use super::plan::is_lost;
 use super::report::Violation;
 use crate::check::{LostWrite, Misplaced, RaftBreach, WatchGap};
 
@@ -88,6 +89,12 @@ impl Mutant {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mutant| mutant.name() == name)
+    }
+
+    /// Whether a seed's world has what it takes to show this bug.
+    #[must_use]
+    pub fn can_show_in(self, seed: u64) -> bool {
+        self != Self::RestoresAtOnce || is_lost(seed)
     }
 
     /// Whether a violation is what this bug must show as; anything else would be found by luck.

@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use accounts::draw_forgotten_accounts;
 use links::{draw_bad_links, draw_link};
-use loss::{USERS_MORE, draw_loss, is_lost};
+pub(super) use loss::is_lost;
+use loss::{USERS_MORE, draw_loss};
 
 use super::ailments::Ailment;
 use super::draws::{Domain, draws};

@@ -56,8 +56,8 @@ pub async fn refusal() -> Option<String> {
         Ok(probed) if probed.status.success() => None,
         Ok(probed) => {
             let complaint = String::from_utf8_lossy(&probed.stderr);
-            let first = complaint.lines().next().unwrap_or_default();
-            Some(first.to_owned())
+            let first = complaint.lines().next().map(str::to_owned);
+            Some(first.unwrap_or_else(|| format!("`unshare`: {}", probed.status)))
         }
     }
 }

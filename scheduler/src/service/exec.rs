@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures::stream::{Stream, iter};
 use futures::{StreamExt as _, future};
 use metrics::{counter, gauge};
+use muster_core::access::Role;
 use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex};
 use muster_core::lifecycle::TaskPhase;
 use muster_core::rights::may_enter;
@@ -188,7 +189,7 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
     let job = find_job(state, JobId(open.job_id))?;
     let task = TaskIndex(open.task);
     let unit = unit_of(job, task)?;
-    if !may_enter(job, &open.author, &admins(context, open)) {
+    if !may_enter(job, &open.author, &admins(context, state, open)) {
         let message = format!(
             "`{}` may not run commands beside tasks of job {}: only its user `{}` and the cluster's admins may",
             open.author, job.id, job.spec.user
@@ -227,12 +228,17 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
     }
 }
 
-/// Who enters everybody's tasks: whom the settings name; where all have proven who they are, whoever has proven to be an admin.
-fn admins(context: &Context, open: &v1::ExecOpen) -> BTreeSet<String> {
+/// Who enters everybody's tasks: whom the settings name; where all have proven who they are, admins. Of the cluster's own users
+/// this replica knows the role, of others the one that was asked was shown it.
+fn admins(context: &Context, state: &State, open: &v1::ExecOpen) -> BTreeSet<String> {
     if !context.config.tls.is_on() {
         return context.settings.borrow().admins.clone();
     }
-    let author = open.by_admin.then(|| open.author.clone());
+    let is_admin = match state.users.get(open.author.as_str()) {
+        Some(user) => user.role == Role::Admin,
+        None => open.by_admin,
+    };
+    let author = is_admin.then(|| open.author.clone());
     author.into_iter().collect()
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::End;
 
@@ -15,8 +15,6 @@ const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 const NEAR_COLUMN: usize = 1;
 const FAR_COLUMN: usize = 2;
 const SOCKET_COLUMN: usize = 9;
-/// Looks at the tables for one connection: what changes while they are read may hide a row.
-const LOOKS_MAX: usize = 3;
 
 /// The processes of the cluster's hosts.
 #[derive(Debug, Default)]
@@ -28,20 +26,30 @@ pub(super) struct Callers {
 impl Callers {
     /// A host's process was started.
     pub(super) fn started(&self, host: usize, pid: i32) {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hosts = self.lock();
         hosts.retain(|_, of| *of != host);
         hosts.insert(pid, host);
     }
 
-    /// Who has the far end of a connection. Whoever is no process of the cluster is a user.
-    pub(super) fn at(&self, far: SocketAddr, near: SocketAddr) -> End {
-        let socket = (0..LOOKS_MAX).find_map(|_| socket_between(far.port(), near.port()));
-        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        let host = socket.and_then(|socket| {
-            let found = hosts.iter().find(|(pid, _)| has_open(**pid, &socket));
-            found.map(|(_, host)| *host)
-        });
-        host.map_or(End::Users, End::Host)
+    /// Who has the far end of a connection; none if it cannot be told now: what changes while the tables are read may hide a
+    /// row, and a process may call before it is known.
+    pub(super) fn at(&self, far: SocketAddr, near: SocketAddr) -> Option<End> {
+        let socket = socket_between(far.port(), near.port())?;
+        let hosts = self.lock().clone();
+        let mut ends = { hosts.into_iter() }.map(|(pid, host)| (pid, End::Host(host)));
+        let found = ends.find(|(pid, _)| has_open(*pid, &socket));
+        let end = found.map(|(_, end)| end);
+        // All users are in this process.
+        let ours = i32::try_from(std::process::id()).ok();
+        end.or_else(|| {
+            ours.is_some_and(|pid| has_open(pid, &socket))
+                .then_some(End::Users)
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, usize>> {
+        // Every change leaves the map consistent, so a panic elsewhere does not spoil it.
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -125,16 +133,17 @@ mod tests {
             let child = connected_to(near.port());
             callers.started(host, i32::try_from(child.id()).unwrap());
             let (stream, far) = listener.accept().unwrap();
-            assert_eq!(callers.at(far, near), End::Host(host));
+            assert_eq!(callers.at(far, near), Some(End::Host(host)));
             children.push(child);
             streams.push((stream, far));
         }
         let ours = TcpStream::connect(near).unwrap();
-        assert_eq!(callers.at(ours.local_addr().unwrap(), near), End::Users);
+        let far = ours.local_addr().unwrap();
+        assert_eq!(callers.at(far, near), Some(End::Users));
         // Another process has taken the place of the first one.
         callers.started(3, i32::try_from(children[1].id()).unwrap());
-        assert_eq!(callers.at(streams[0].1, near), End::Users);
-        assert_eq!(callers.at(streams[1].1, near), End::Host(3));
+        assert_eq!(callers.at(streams[0].1, near), None);
+        assert_eq!(callers.at(streams[1].1, near), Some(End::Host(3)));
         for mut child in children {
             child.kill().unwrap();
             child.wait().unwrap();

@@ -15,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 use tokio::time::{Duration, Instant};
 
 use super::End;
+use super::proxy::Unheard;
 
 /// The network of all hosts, `/24`; one of those that are kept for tests of networks (RFC 2544).
 const PREFIX: [u8; 3] = [198, 18, 77];
@@ -59,6 +60,9 @@ pub enum NetworkError {
     /// There is room for fewer hosts.
     #[error("{0} hosts are over the limit of {HOSTS_MAX} (HOSTS_MAX)")]
     TooMany(usize),
+    /// A proxy did not do its work.
+    #[error(transparent)]
+    Unheard(#[from] Unheard),
 }
 
 /// One host's end of the network.

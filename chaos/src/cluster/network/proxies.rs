@@ -5,14 +5,14 @@
 //! connections stay open meanwhile and nobody is told. Tasks of a job speak to each other directly.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::End;
 use super::callers::Callers;
-use super::proxy::{Front, Proxy, Way};
+use super::proxy::{Front, Proxy, Unheard, Way};
 
 /// The proxies of a cluster; they end with this.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(in crate::cluster) struct Proxies {
     callers: Arc<Callers>,
     /// What does not arrive.
     lost: watch::Sender<BTreeSet<Way>>,
+    /// Why one of them could not listen.
+    failure: Arc<OnceLock<Unheard>>,
     /// Held for its end: it aborts what is in it.
     _at_work: JoinSet<()>,
 }
@@ -31,15 +33,18 @@ impl Proxies {
     pub(super) fn begin(hosts: usize, fronts: Vec<Front>) -> Self {
         let callers = Arc::default();
         let lost = watch::Sender::default();
+        let failure = Arc::default();
         let mut at_work = JoinSet::new();
         for front in fronts {
-            let proxy = Proxy::before(front, Arc::clone(&callers), lost.subscribe());
+            let told = Arc::clone(&failure);
+            let proxy = Proxy::before(front, Arc::clone(&callers), lost.subscribe(), told);
             at_work.spawn(Arc::new(proxy).work());
         }
         Self {
             hosts,
             callers,
             lost,
+            failure,
             _at_work: at_work,
         }
     }
@@ -47,6 +52,11 @@ impl Proxies {
     /// How many hosts there are.
     pub(super) fn hosts(&self) -> usize {
         self.hosts
+    }
+
+    /// Why one of them could not listen, if it ever could not.
+    pub(super) fn failure(&self) -> Option<Unheard> {
+        self.failure.get().cloned()
     }
 
     /// A host's process was started.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -24,6 +24,8 @@ const KEPT_BYTES: usize = 16 * 1024;
 const CONNECTIONS_MAX: usize = 1_024;
 /// Pause between two looks whether the replica listens.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// Looks for a caller: one that is not known after so many is sent away, and calls again.
+const CALLER_LOOKS_MAX: usize = 10;
 /// Longest that a replica which listens takes to take a call, if it has room for one.
 const LOOK_MAX: Duration = Duration::from_millis(500);
 
@@ -51,21 +53,33 @@ pub(super) struct Proxy {
     front: Front,
     callers: Arc<Callers>,
     lost: watch::Receiver<BTreeSet<Way>>,
+    /// Why a proxy could not listen.
+    failure: Arc<OnceLock<Unheard>>,
     /// Something ended that the replica may have ended with.
     ended: Notify,
 }
 
+/// A proxy that could not listen: whoever listens there is none of us.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the proxy of a replica cannot listen at {address}: {reason}")]
+pub struct Unheard {
+    address: SocketAddr,
+    reason: String,
+}
+
 impl Proxy {
-    /// One that keeps what is `lost`.
+    /// One that keeps what is `lost`, and tells of its first `failure`.
     pub(super) fn before(
         front: Front,
         callers: Arc<Callers>,
         lost: watch::Receiver<BTreeSet<Way>>,
+        failure: Arc<OnceLock<Unheard>>,
     ) -> Self {
         Self {
             front,
             callers,
             lost,
+            failure,
             ended: Notify::new(),
         }
     }
@@ -78,8 +92,12 @@ impl Proxy {
                 match TcpListener::bind(self.front.address).await {
                     Ok(listener) => self.listen(&listener, &mut connections).await,
                     Err(error) => {
-                        let address = self.front.address;
-                        tracing::error!(%address, %error, "the proxy of a replica cannot listen");
+                        let unheard = Unheard {
+                            address: self.front.address,
+                            reason: error.to_string(),
+                        };
+                        // The first one says enough.
+                        drop(self.failure.set(unheard));
                     }
                 }
             }
@@ -117,7 +135,9 @@ impl Proxy {
     /// Carries one connection until both ways have ended.
     async fn carry(self: Arc<Self>, near: TcpStream, caller: SocketAddr) {
         let replica = End::Host(self.front.host);
-        let caller = self.who_is(caller).await;
+        let Some(caller) = self.who_is(caller).await else {
+            return;
+        };
         let way = |from, to| Way { from, to };
         let (there, back) = (way(caller, replica), way(replica, caller));
         // A call that is lost, or whose answer is, is made again as long as somebody waits.
@@ -141,10 +161,17 @@ impl Proxy {
         );
     }
 
-    async fn who_is(&self, caller: SocketAddr) -> End {
-        let (callers, own) = (Arc::clone(&self.callers), self.front.address);
-        let asked = tokio::task::spawn_blocking(move || callers.at(caller, own));
-        asked.await.unwrap_or(End::Users)
+    /// Who calls; none if that is not found out: what is not known to be a user's would have to be cut off now and then.
+    async fn who_is(&self, caller: SocketAddr) -> Option<End> {
+        for _ in 0..CALLER_LOOKS_MAX {
+            let (callers, own) = (Arc::clone(&self.callers), self.front.address);
+            let asked = tokio::task::spawn_blocking(move || callers.at(caller, own));
+            if let Ok(Some(end)) = asked.await {
+                return Some(end);
+            }
+            sleep(LOOK_PAUSE).await;
+        }
+        None
     }
 
     /// Passes on what is sent one way, and in the end that this was all, once that way is not lost. Whoever cannot be sent

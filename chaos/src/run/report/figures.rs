@@ -148,6 +148,9 @@ fn has_effect(seen: &Seen<'_>) -> bool {
     if fault.ends_leadership() && !came(|kind| matches!(kind, EventKind::LeaderBegan { .. })) {
         return false;
     }
+    if fault.loses_host() && lost(seen).is_none() {
+        return false;
+    }
     match fault {
         // Whether anything runs on it is a matter of chance.
         Fault::GpuFaulted => came(|kind| matches!(kind, EventKind::HealthChanged { .. })),

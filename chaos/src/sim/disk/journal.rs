@@ -11,13 +11,23 @@ const PUT_ENTRY: u8 = 0;
 const REMOVE_ENTRIES: u8 = 1;
 const PUT_META: u8 = 2;
 
-/// Records by which a change names them.
+/// All records that a change may name.
 const META_KEYS: [MetaKey; 4] = [
     MetaKey::Identity,
     MetaKey::Vote,
     MetaKey::Committed,
     MetaKey::Purged,
 ];
+
+/// What stands for a record.
+const fn byte_of(key: MetaKey) -> u8 {
+    match key {
+        MetaKey::Identity => 0,
+        MetaKey::Vote => 1,
+        MetaKey::Committed => 2,
+        MetaKey::Purged => 3,
+    }
+}
 
 /// What is found at the end of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -45,12 +55,7 @@ pub(super) fn frame(write: &[LogChange]) -> Vec<u8> {
             }
             LogChange::PutMeta { key, record } => {
                 body.push(PUT_META);
-                body.extend(
-                    META_KEYS
-                        .iter()
-                        .zip(0..)
-                        .filter_map(|(known, at): (_, u8)| (known == key).then_some(at)),
-                );
+                body.push(byte_of(*key));
                 push_record(&mut body, record);
             }
         }
@@ -104,7 +109,7 @@ fn take_change(body: &mut &[u8]) -> Option<LogChange> {
         PUT_META => {
             let [key] = take(body)?;
             Some(LogChange::PutMeta {
-                key: *META_KEYS.get(usize::from(key))?,
+                key: META_KEYS.into_iter().find(|known| byte_of(*known) == key)?,
                 record: take_record(body)?,
             })
         }

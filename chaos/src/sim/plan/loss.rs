@@ -18,7 +18,7 @@ const CUT_BEFORE_MS: Range<u64> = 0..600;
 pub(super) const USERS_MORE: u32 = 3;
 
 /// In one world in four all replicas are lost.
-pub(super) fn is_lost(seed: u64) -> bool {
+pub(in crate::sim) fn is_lost(seed: u64) -> bool {
     draws(seed, Domain::Loss, 0, 0).random_bool(0.25)
 }
 
