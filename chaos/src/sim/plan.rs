@@ -95,8 +95,7 @@ impl Shape {
         self.replicas + self.spares + self.heirs
     }
 
-    /// Replicas that users know to begin with: those that found the group, and those that would found it anew. The others they
-    /// learn of.
+    /// Replicas that users know to begin with: founders, also those of a group founded anew. The others they learn of.
     pub fn known(&self) -> impl Iterator<Item = u32> + use<> {
         let heirs = self.machines() - self.heirs + 1..=self.machines();
         (1..=self.replicas).chain(heirs)
