@@ -301,8 +301,15 @@ mod tests {
                 .map(|(at, kind)| (*at, (*kind).clone()))
                 .collect(),
         };
-        assert!(!has_effect(&seen(&[(2_000, &running)])));
-        let lost = seen(&[(2_000, &requeued)]);
+        let silent = EventKind::HostHealthChanged {
+            host: HostId(1),
+            name: "node01".to_owned(),
+            health: HostHealth::Lost,
+            one_way: false,
+        };
+        assert!(!has_effect(&seen(&[(2_000, &silent)])));
+        assert!(!has_effect(&seen(&[(2_000, &requeued)])), "by chance");
+        let lost = seen(&[(2_000, &silent), (2_000, &requeued)]);
         assert!(has_effect(&lost) && displaced(&lost).is_empty());
         let back = seen(&[(2_000, &requeued), (8_000, &running)]);
         assert_eq!(displaced(&back), [7_000]);
