@@ -38,7 +38,7 @@ pub struct Disagreement {
 }
 
 impl Agreement {
-    /// A replica has this state hash at this revision.
+    /// A replica has a state of this hash at this revision.
     pub fn shown(&mut self, replica: u32, revision: Revision, hash: u64) {
         let first = *self.seen.entry(revision).or_insert(Shown { replica, hash });
         self.compared += u64::from(first.replica != replica);

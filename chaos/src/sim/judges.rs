@@ -1,5 +1,6 @@
 //! Everybody who watches a world: the oracles, the auditors, and what they found.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +11,7 @@ use muster_raft_store::sim::{AppliedEntry, Observer};
 use tokio::time::Instant;
 
 use super::coverage::{Coverage, Preemptions, Situation};
+use super::digest::Digest;
 use super::record::{Record, Scene, SceneKind};
 use super::report::Violation;
 use super::runtime::NodeId;
@@ -69,6 +71,8 @@ pub struct Seen {
     /// States that the linter looked at.
     pub audits: u64,
     preemptions: Preemptions,
+    /// What is known of the newest state of each replica.
+    digests: BTreeMap<u32, Digest>,
     /// The newest revision of which events were read.
     read: Revision,
     began: Option<Instant>,
@@ -144,8 +148,10 @@ impl Judges {
 
     /// Whether a replica's state is that of the others.
     fn compare(&self, replica: u32, state: &State) {
-        let hash = state.state_hash();
-        self.with(|seen| seen.agreement.shown(replica, state.revision, hash));
+        self.with(|seen| {
+            let digest = seen.digests.entry(replica).or_default().of(state);
+            seen.agreement.shown(replica, state.revision, digest);
+        });
     }
 
     /// All replicas are lost, and a new group will go on from this state of theirs: whatever came later did not happen, but for

@@ -9,6 +9,7 @@ pub mod clients;
 pub mod clock;
 pub mod configuration;
 pub mod coverage;
+pub mod digest;
 pub mod disk;
 pub mod draws;
 pub mod gateway;

@@ -9,7 +9,7 @@ use muster_client::calls::{Calls, Failure, Operation};
 use muster_client::{ClientConfig, ClientError};
 use muster_core::command::Command;
 use muster_core::state::{Answer, State};
-use muster_proto::status::{LEADER_KEY, status_of};
+use muster_proto::status::{ErrorReport, LEADER_KEY, status_of};
 use muster_raft_store::{Handle, Peer};
 use muster_scheduler::propose_status;
 use tonic::Status;
@@ -155,10 +155,7 @@ impl Line {
             .into_iter()
             .for_each(|index| self.calls.roster().heard_membership(index));
         word.map_err(|status| {
-            let names_leader = muster_proto::status::ErrorReport::of(&status)
-                .metadata
-                .contains_key(LEADER_KEY);
-            if names_leader {
+            if ErrorReport::of(&status).metadata.contains_key(LEADER_KEY) {
                 self.reached(Situation::CallRedirected);
             }
             Failure::Answered(status)
