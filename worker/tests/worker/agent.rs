@@ -1,6 +1,7 @@
 //! Real agents, as processes of their own, with real supervisors and tasks, against a leader for tests.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -142,12 +143,16 @@ impl Drop for Host {
 }
 
 fn start_agent(program: &Path, config: &Path) -> Child {
-    Command::new(program)
-        .arg("agent")
-        .arg(config)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+    let mut command = Command::new(program);
+    command.arg("agent").arg(config).stderr(Stdio::piped());
+    let mut agent = None;
+    // A child that another test forked while the program was copied has it open for writing, until it is a program itself.
+    eventually("a program that nobody writes", || match command.spawn() {
+        Ok(child) => agent.replace(child).is_none(),
+        Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => false,
+        Err(error) => panic!("{error}"),
+    });
+    agent.unwrap()
 }
 
 pub(crate) fn signal_process(pid: i32, signal: Signal) {
