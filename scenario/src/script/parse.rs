@@ -13,6 +13,8 @@ use crate::script::{Files, RESULT_MARK, ScriptError, documents, expectation, sub
 
 /// Rounds of one `repeat`.
 const ROUNDS_MAX: u32 = 10_000;
+/// What lines of a document begin with.
+const INDENT: [char; 2] = [' ', '\t'];
 /// What stands for the round's number in a `repeat`.
 const ROUND: &str = "{n}";
 /// Signal of a GPU that goes bad where none is named.
@@ -58,6 +60,11 @@ impl<'a> Parser<'a> {
             let Some((name, rest)) = words.split_first() else {
                 continue;
             };
+            if text.starts_with(INDENT) && steps.last().is_some_and(has_result_below_document) {
+                let message = "an indented line below a document is a part of it, and only a result stands between: begin this \
+                    one at the margin";
+                return Err(ScriptError::new(line, 1, message.to_owned()));
+            }
             let statement = self.statement((line, &text), name, rest.to_vec())?;
             steps.push(Step {
                 line,
@@ -188,7 +195,7 @@ impl<'a> Parser<'a> {
         }
         let mut text = String::new();
         while let Some((_, line)) = self.lines.get(self.next) {
-            let indented = line.starts_with([' ', '\t']);
+            let indented = line.starts_with(INDENT);
             if !indented && !line.trim().is_empty() {
                 break;
             }
@@ -241,6 +248,15 @@ impl<'a> Parser<'a> {
         };
         parser.steps()
     }
+}
+
+/// Whether a step is a document with a result below: without the result, whatever is indented there would belong to it.
+fn has_result_below_document(step: &Step) -> bool {
+    let is_document = matches!(
+        step.statement,
+        Statement::Queues(_) | Statement::Topology(_)
+    );
+    is_document && !step.recorded.is_empty()
 }
 
 /// Statements that need nothing but their own words.
