@@ -53,11 +53,13 @@ fn documents_and_blocks() {
         "the place is told once: {field}"
     );
     let document = "queues\n  queues:\n    a: {weight: 2}\n> queue a: 0 GPUs\n";
-    let inside = complaint(&format!("{document}\n  submit a"));
-    assert!(
-        inside.starts_with("line 6, column 1: an indented line below a document"),
-        "{inside}"
-    );
+    for indented in ["submit a", "# of a"] {
+        let inside = complaint(&format!("{document}\n  {indented}"));
+        assert!(
+            inside.starts_with("line 6, column 1: an indented line below a document"),
+            "{inside}"
+        );
+    }
     assert_eq!(complaint(&format!("{document}\nsubmit a")), "none");
     let open = complaint("repeat 3\nsubmit a");
     assert!(

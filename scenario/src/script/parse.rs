@@ -56,15 +56,16 @@ impl<'a> Parser<'a> {
                 self.record(&mut steps, line, result)?;
                 continue;
             }
-            let words = words::split(&text, line)?;
-            let Some((name, rest)) = words.split_first() else {
-                continue;
-            };
-            if text.starts_with(INDENT) && steps.last().is_some_and(has_result_below_document) {
+            let is_indented = text.starts_with(INDENT) && !text.trim().is_empty();
+            if is_indented && steps.last().is_some_and(has_result_below_document) {
                 let message = "an indented line below a document is a part of it, and only a result stands between: begin this \
                     one at the margin";
                 return Err(ScriptError::new(line, 1, message.to_owned()));
             }
+            let words = words::split(&text, line)?;
+            let Some((name, rest)) = words.split_first() else {
+                continue;
+            };
             let statement = self.statement((line, &text), name, rest.to_vec())?;
             steps.push(Step {
                 line,
