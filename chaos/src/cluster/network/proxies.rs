@@ -237,6 +237,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_proxy_whose_port_somebody_else_has_is_told_of() {
+        let (network, address, target) = network();
+        network.check().unwrap();
+        let _other = TcpListener::bind(address).await.unwrap();
+        let _replica = TcpListener::bind(target).await.unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let told = loop {
+            match network.check() {
+                Err(told) => break told.to_string(),
+                Ok(()) => assert!(Instant::now() < deadline, "nothing is told"),
+            }
+            sleep(Duration::from_millis(5)).await;
+        };
+        assert!(told.contains(&address.to_string()), "{told}");
+    }
+
+    #[tokio::test]
     async fn nobody_is_let_in_while_the_replica_is_down() {
         let (_network, address, target) = network();
         let refused = TcpStream::connect(address).await.unwrap_err();
