@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::num::{IntErrorKind, ParseIntError};
+use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
@@ -11,6 +12,9 @@ use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::spans;
+
+/// How long what goes on in the background when a command has ended may take: the removal of a file that was not finished.
+const AFTERMATH_MAX: Duration = Duration::from_millis(500);
 
 /// Muster: a scheduler for GPU clusters that survives the death of its leader
 #[derive(Debug, Parser)]
@@ -187,12 +191,15 @@ impl CommandLine {
             .enable_all()
             .build()
             .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
-        runtime.block_on(async {
+        let ended = runtime.block_on(async {
             spans::export_by_variable()?;
             let ended = request.run(options).await;
             spans::finish().await;
             ended
-        })
+        });
+        // Else a name server that is silent would keep it for longer than its deadline.
+        runtime.shutdown_timeout(AFTERMATH_MAX);
+        ended
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use muster_core::command::{
-    CheckpointCommit, Claiming, Command, Placement, Standing, StopReason, TaskPlacement,
+    CheckpointCommit, Claiming, Command, GpuHealth, Placement, Standing, StopReason, TaskPlacement,
 };
 use muster_core::ids::{GpuUuid, HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
 use muster_core::plan::{Budget, plan, plan_in_place};
@@ -225,6 +225,34 @@ fn check_places(cluster: &Cluster, claiming: &Claiming) {
         let host = cluster.state.host(one.tasks[0].host).expect("it exists");
         assert!(named.is_empty() || named.iter().any(|name| **name == *host.name));
     }
+}
+
+/// Whether a unit makes room for a larger one that an earlier task of it left a GPU unfit for `signal` beside.
+fn is_moved_beside(signal: &str) -> bool {
+    let case = Case {
+        hosts: vec![vec![(1, false)], vec![(2, true)]],
+        tasks: 1,
+        gpus: 3,
+        moves_max: 1,
+    };
+    let mut cluster = cluster(&case);
+    let old = *{ cluster.state.jobs.keys().next() }.expect("it runs");
+    cluster.leave_unfit(old, signal);
+    save_all(&mut cluster, 2);
+    cluster.submit(gang("large", case.tasks, case.gpus));
+    cluster.wait(61_000);
+    let steps = settle(&mut cluster);
+    let moves = steps.iter().filter_map(|step| match step {
+        Command::Claim(claiming) => claiming.moving.as_ref(),
+        _ => None,
+    });
+    { moves.flat_map(|moving| moving.moves.iter()) }.any(|one| one.attempt.job == old)
+}
+
+#[test]
+fn whose_task_cannot_be_killed_is_not_moved() {
+    assert!(is_moved_beside("xid-48"));
+    assert!(!is_moved_beside(GpuHealth::TASK_STUCK));
 }
 
 proptest! {

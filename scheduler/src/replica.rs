@@ -48,7 +48,7 @@ use crate::leader::{
 use crate::listeners::Listeners;
 use crate::service::{
     Addresses, Admin, Cluster, Context, ContextParts, Forwarder, GateLayer, GrpcPeerLinks, Jobs,
-    Joining, Leaders, PeerPool, Peers, Provider, Watches, Workers,
+    Joining, Leaders, PeerPool, Peers, Provider, Watches, Workers, begin_counting,
 };
 use crate::watch_hub::WatchHub;
 use crate::{backups, bootstrap, etcd, health, join, metrics, spans, told_systemd};
@@ -90,6 +90,7 @@ impl Replica {
         // Before anything is measured: what is counted before counts nowhere.
         let exporter = muster_exporter::install().map_err(Error::Metrics)?;
         metrics::describe();
+        begin_counting();
         muster_raft_store::describe_metrics();
         muster_tls::describe_metrics();
         muster_tracing::describe_metrics();

@@ -538,6 +538,8 @@ async fn every_call_is_counted_by_its_method_and_answer() {
         ("muster.v1.JobService", "SubmitJob", "Ok"),
         ("muster.v1.JobService", "GetJob", "NotFound"),
         ("unknown", "unknown", "Unimplemented"),
+        // Nothing of it happened: a rate is to see its first failure.
+        ("muster.v1.AdminService", "Block", "Unavailable"),
     ] {
         let calls = calls_of(&page, service, method);
         let code = format!("code=\"{code}\"");

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::apply::{Applied, apply};
 use crate::audit::audit;
 use crate::command::{
-    Command, Exit, HostRegistration, Placement, Standing, TaskOutcome, TaskPlacement, TaskReport,
+    Command, EXIT_RUN_AGAIN, Exit, GpuHealth, HostRegistration, Placement, Standing, TaskOutcome,
+    TaskPlacement, TaskReport,
 };
 use crate::feasibility::{Asker, Freed, Ledger};
 use crate::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex};
@@ -18,6 +19,8 @@ use crate::time::TimeMs;
 
 /// When a cluster begins: 2024-01-01, so that no arithmetic with 0 goes unnoticed.
 const BEGIN: TimeMs = TimeMs(1_704_067_200_000);
+/// Longer than anything of the old attempt still counts, in milliseconds.
+const HOUR_MS: u64 = 3_600_000;
 
 /// A state with a leader and a clock, which panics as soon as an audit finds something.
 #[derive(Clone, Debug)]
@@ -228,6 +231,30 @@ impl Cluster {
         for task in self.tasks_in(job, &[UnitPhase::Placed, UnitPhase::Running]) {
             self.exit(job, task.get(), exit_with(0));
         }
+    }
+
+    /// A job of one task ends, leaves its GPU unfit for `signal`, and has run elsewhere for an hour since.
+    ///
+    /// # Panics
+    /// If it has no GPU, or there is no other for it.
+    pub fn leave_unfit(&mut self, job: JobId, signal: &str) {
+        let attempt = self.attempt(job, UnitIndex(0)).expect("it runs");
+        let (host, gpu) = (attempt.tasks[0].host, attempt.tasks[0].gpus[0]);
+        self.exit(job, 0, exit_with(EXIT_RUN_AGAIN));
+        let unfit = Command::SetGpuHealth {
+            leader: self.leader(),
+            host,
+            gpu,
+            health: GpuHealth::Faulted {
+                signal: signal.to_owned(),
+                detail: String::new(),
+            },
+        };
+        self.apply(&unfit).result.expect("the host has the GPU");
+        self.wait(HOUR_MS);
+        assert_eq!(self.place_all(job), 1, "there is another GPU");
+        self.start_all(job);
+        self.wait(HOUR_MS);
     }
 
     /// Ends every task of a job that is being stopped, by the signal that asks for it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::command::{Claiming, Command};
+use muster_core::command::{Claiming, Command, GpuHealth};
 use muster_core::ids::{JobId, UnitIndex};
 use muster_core::plan::{Budget, plan};
 use muster_core::quota::{QueueConfig, QueueTree};
@@ -168,4 +168,36 @@ fn no_set_of_victims_that_would_do_loses_less() {
         claimed > 300 && chosen > 200,
         "{claimed} and {chosen} of {CASES}: draw others"
     );
+}
+
+/// Whether a virtual cluster's job stops one of others whose earlier task left the host's other GPU unfit for `signal`.
+fn is_victim_beside(signal: &str) -> bool {
+    let shape = Shape {
+        hosts: &[(2, "A")],
+        per_rack: 0,
+        per_socket: 0,
+    };
+    let mut cluster = shape.cluster();
+    let mut queues = tree(&[("vc", vec![cells("gpu", "A", 1, 1)])]);
+    let others = QueueConfig::default();
+    queues.queues.insert("others".to_owned(), others);
+    cluster.configure(queues);
+    let mut old = single("old", 1, 1);
+    old.queue = "others".to_owned();
+    let old = cluster.submit(old);
+    assert!(place(&mut cluster, old));
+    cluster.start_all(old);
+    cluster.leave_unfit(old, signal);
+    let mut asks = single("asks", 1, 1);
+    asks.queue = "vc".to_owned();
+    let asks = cluster.submit(asks);
+    let planned = plan(&cluster.state, cluster.now, Budget::default());
+    let mut claims = planned.claims();
+    claims.any(|claim| claim.job == asks && claim.victims.iter().any(|victim| victim.job == old))
+}
+
+#[test]
+fn whose_task_cannot_be_killed_is_not_stopped_for_a_virtual_cluster() {
+    assert!(is_victim_beside("xid-48"));
+    assert!(!is_victim_beside(GpuHealth::TASK_STUCK));
 }

@@ -44,7 +44,7 @@ pub(crate) use another_leader::Leaders;
 pub(crate) use cluster::Cluster;
 pub(crate) use context::{Context, ContextParts};
 pub(crate) use forward::Forwarder;
-pub(crate) use gate::{GateLayer, Provider};
+pub(crate) use gate::{GateLayer, Provider, begin_counting};
 pub(crate) use jobs::Jobs;
 pub(crate) use joining::Joining;
 pub(crate) use peer::Peers;

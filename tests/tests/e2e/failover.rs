@@ -1,17 +1,25 @@
 //! What was acknowledged stays, and who follows goes on, whichever replica dies.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
 
 use muster_client::{Client, ClientConfig, WatchFilter, WatchUpdate};
 use muster_core::ids::{JobId, Revision};
 use muster_proto::v1;
-use muster_tests::{Cluster, Run, Shape, eventually, shell};
+use muster_tests::{Cluster, Run, Shape, eventually, muster_binary, shell, skip};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::trials::{in_namespaces, may_have_namespaces};
 
 /// Kills in one test; `make bench` does 50 of each kind.
 const TRIALS: usize = 4;
 /// Clients that submit at the same time.
 const CLIENTS: usize = 8;
+
+/// How long the C library waits for a silent name server when it is told to wait for longest.
+const LOOKUP: Duration = Duration::from_secs(30);
 
 const NO_WORKERS: Shape = Shape {
     replicas: 3,
@@ -24,7 +32,7 @@ const NO_WORKERS: Shape = Shape {
 /// Deadlines are short and nothing is tried again for long: what counts is what was answered.
 async fn submit_until_dead(addresses: Vec<String>) -> Vec<JobId> {
     let config = ClientConfig {
-        deadline: std::time::Duration::from_secs(1),
+        deadline: Duration::from_secs(1),
         discover: false,
         ..ClientConfig::new(addresses)
     };
@@ -251,4 +259,31 @@ async fn a_cluster_without_its_majority_says_so_and_shows_what_it_has() {
         client.submit_job(shell("exit 0")).await.ok()
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_command_ends_at_its_deadline_while_the_name_server_is_silent() {
+    if !may_have_namespaces() {
+        return skip("this system does not let us make network namespaces");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let resolver = folder.path().join("resolv.conf");
+    // An address for documentation (RFC 5737) behind a link whose other end answers nothing.
+    let waits = LOOKUP.as_secs();
+    let lines = format!("nameserver 192.0.2.1\noptions attempts:1 timeout:{waits}\n");
+    fs::write(&resolver, lines).unwrap();
+    let script = format!(
+        "mount --bind {} /etc/resolv.conf \
+        && ip link add silent type veth peer name end && ip link set end up \
+        && ip address add 192.0.2.2/24 dev silent && ip link set silent up \
+        && ip neighbour add 192.0.2.1 lladdr 02:00:00:00:00:01 dev silent \
+        && exec {} --address replica.example:7400 --deadline 1s cluster status",
+        resolver.display(),
+        muster_binary().display()
+    );
+    let began = Instant::now();
+    let run = Run::of(in_namespaces(&script).into(), "").await;
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("no answer within 1 s"), "{run:?}");
+    assert!(began.elapsed() < LOOKUP / 2, "{:?}", began.elapsed());
 }

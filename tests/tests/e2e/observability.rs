@@ -34,6 +34,9 @@ const VARIABLES: [(&str, &str); 3] = [
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a call waits that is made while nobody leads: longer than it takes to tell so.
 const LEADERLESS_CALL: Duration = Duration::from_millis(500);
+/// Calls of users that were told that nobody leads.
+const LEADERLESS_ANSWERS: &str =
+    r#"muster_scheduler_requests_total{method="GetStatus",code="Unavailable"} > 0"#;
 
 /// What the cluster uses an etcd for, where one is installed; else its series are absent too.
 const OF_ETCD: (&str, &str) = (
@@ -242,10 +245,14 @@ async fn lose_majority(cluster: &mut Cluster, prometheus: &Prometheus, leaderles
         discover: false,
         ..ClientConfig::new([cluster.addresses[0].clone()])
     });
-    let told = { impatient.await.unwrap() }
-        .status(v1::Consistency::Linearizable)
-        .await;
-    assert!(told.is_err(), "{told:?}");
+    let impatient = impatient.await.unwrap();
+    eventually("what such a call is told is counted", async || {
+        let told = impatient.status(v1::Consistency::Linearizable).await;
+        assert!(told.is_err(), "{told:?}");
+        let counted = prometheus.query(LEADERLESS_ANSWERS).await.unwrap();
+        (!counted.is_empty()).then_some(())
+    })
+    .await;
     for replica in &mut cluster.replicas[1..] {
         replica.start();
     }

@@ -10,18 +10,23 @@ use tokio::sync::Mutex;
 /// Trials measure times: they take turns.
 pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
 
-/// Whether this system lets us have namespaces of our own, and has the programs for them.
-pub(crate) fn may_have_namespaces() -> bool {
+/// A shell's script in a network and with mounts of its own.
+pub(crate) fn in_namespaces(script: &str) -> Command {
     let user: &[&str] = if rustix::process::geteuid().is_root() {
         &[]
     } else {
         &["--user", "--map-root-user"]
     };
+    let mut command = Command::new("unshare");
+    command.args(user);
+    command.args(["--net", "--mount", "sh", "-c", script]);
+    command
+}
+
+/// Whether this system lets us have namespaces of our own, and has the programs for them.
+pub(crate) fn may_have_namespaces() -> bool {
     let probe = "ip link add switch type bridge && nsenter --net=/proc/self/ns/net true && mount -t tmpfs probe /mnt";
-    let probed = Command::new("unshare")
-        .args(user)
-        .args(["--net", "--mount", "sh", "-c", probe])
-        .output();
+    let probed = in_namespaces(probe).output();
     probed.is_ok_and(|output| output.status.success())
 }
 

@@ -25,6 +25,8 @@ pub(super) fn all<'a>(
     let movers = ending.iter().filter_map(|(_, running)| {
         let of = (running.job, running.unit, running.attempt);
         let movable = moves::may_move(state, config, of).is_ok() && useful.has(state, running);
+        // Who cannot be killed leaves nothing behind, and takes the next GPU out of placement as well.
+        let movable = movable && !running.unit.hangs(state);
         movable.then(|| Mover {
             running: *running,
             cost_gpu_ms: moves::cost_gpu_ms(config, of, state.time),

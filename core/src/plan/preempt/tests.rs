@@ -5,12 +5,12 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use super::*;
-use crate::command::{Claiming, Command, EXIT_RUN_AGAIN, GpuHealth};
+use crate::command::{Claiming, Command, GpuHealth};
 use crate::ids::JobId;
 use crate::quota::{Guarantee, QueueConfig, QueueTree};
 use crate::rights::lost_work_ms;
 use crate::spec::JobSpec;
-use crate::testing::{Cluster, exit_with, gang, single};
+use crate::testing::{Cluster, gang, single};
 
 /// SplitMix64.
 struct Draw(u64);
@@ -232,21 +232,7 @@ fn is_victim_beside(signal: &str) -> bool {
     let old = cluster.submit(old);
     assert_eq!(cluster.place_all(old), 1);
     cluster.start_all(old);
-    cluster.exit(old, 0, exit_with(EXIT_RUN_AGAIN));
-    let host = cluster.state.hosts.values().next().unwrap();
-    let unfit = Command::SetGpuHealth {
-        leader: cluster.leader(),
-        host: host.id,
-        gpu: host.gpus[0].uuid,
-        health: GpuHealth::Faulted {
-            signal: signal.to_owned(),
-            detail: String::new(),
-        },
-    };
-    cluster.apply(&unfit).result.unwrap();
-    cluster.wait(3_600_000);
-    assert_eq!(cluster.place_all(old), 1);
-    cluster.start_all(old);
+    cluster.leave_unfit(old, signal);
     let mut urgent = single("urgent", 1, 7);
     urgent.queue = "b".to_owned();
     urgent.priority = 5;

@@ -11,6 +11,33 @@ use crate::service::gate::rights;
 /// Service and method of calls that no service has. Labels are never taken from what was asked for: anybody may ask for anything.
 const UNKNOWN: (&str, &str) = ("unknown", "unknown");
 
+/// Answers that say that the cluster failed a caller, as an alert asks for them.
+const FAILURES: [Code; 4] = [
+    Code::Internal,
+    Code::Unavailable,
+    Code::DeadlineExceeded,
+    Code::Unknown,
+];
+
+/// Begins at 0 what users' calls may be answered with when the cluster fails them: `rate` does not see the event that a series begins
+/// with, and the first failure is the one to see.
+pub(crate) fn begin_counting() {
+    for (service, method) in rights::of_users() {
+        for code in { [Code::Ok].into_iter() }.chain(FAILURES) {
+            count(service, method, code, 0);
+        }
+    }
+}
+
+fn count(service: &'static str, method: &'static str, code: Code, calls: u64) {
+    let labels = [
+        ("service", service),
+        ("method", method),
+        ("code", word(code)),
+    ];
+    counter!(names::REQUESTS_TOTAL, &labels).increment(calls);
+}
+
 /// A call that is not answered yet. It is counted when it is dropped.
 #[derive(Debug)]
 pub(super) struct Call {
@@ -44,12 +71,7 @@ impl Drop for Call {
         let (service, method) = (self.service, self.method);
         histogram!(names::REQUEST_SECONDS, "service" => service, "method" => method)
             .record(self.began.elapsed());
-        let labels = [
-            ("service", service),
-            ("method", method),
-            ("code", word(self.code)),
-        ];
-        counter!(names::REQUESTS_TOTAL, &labels).increment(1);
+        count(service, method, self.code, 1);
     }
 }
 

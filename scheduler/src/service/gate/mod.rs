@@ -36,6 +36,7 @@ use crate::metrics::names;
 use crate::service::context::Context;
 pub(crate) use caller::{Caller, caller_of};
 use calls::Call;
+pub(crate) use calls::begin_counting;
 use federated::Federated;
 pub(crate) use federated::Provider;
 use rates::{Allowance, Rates};

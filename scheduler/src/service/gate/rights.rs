@@ -166,6 +166,16 @@ pub(super) fn name(path: &str) -> Option<(&'static str, &'static str)> {
     row(path).map(|(service, method, _)| (service, method))
 }
 
+/// Service and method of every call that users make.
+pub(super) fn of_users() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let rows = { TABLE.iter() }.flat_map(|(service, methods)| {
+        let needs = |(method, need): &(&'static str, Need)| (*service, *method, *need);
+        methods.iter().map(needs)
+    });
+    rows.filter(|(_, _, need)| matches!(need, Need::Role(_) | Need::ViewerOrWorker))
+        .map(|(service, method, _)| (service, method))
+}
+
 fn row(path: &str) -> Option<(&'static str, &'static str, Need)> {
     let (service, method) = path.trim_start_matches('/').split_once('/')?;
     let (service, methods) = TABLE.iter().find(|(name, _)| *name == service)?;

@@ -75,6 +75,10 @@ impl Hosts<'_, '_> {
         if attempt.stop.is_some() {
             return Some(Cost::default());
         }
+        // Who cannot be killed gives nothing, and takes the next GPU out of placement as well.
+        if known.hangs(self.state) {
+            return None;
+        }
         let is_cells = matches!(attempt.standing, Standing::Cells(_));
         if is_cells && self.force < Force::Priority {
             return None;
