@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::config::ClientConfig;
-use crate::error::{ClientError, FailedTry, Refusal};
+use crate::error::{ClientError, FailedTry, Refusal, seconds};
 use crate::retry::{Backoff, Jitter, Verdict, judge};
 pub use crate::roster::Roster;
 
@@ -186,7 +186,7 @@ impl Tries {
                     // The operation's end cut this try short: what the replica said before tells more.
                     return Ok(());
                 }
-                format!("no answer within {} s", limit.as_secs_f64())
+                format!("no answer within {} s", seconds(&limit))
             }
             Outcome::Failed(Verdict::Final(mut refusal)) => {
                 if is_strange(&refusal) {

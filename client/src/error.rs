@@ -34,7 +34,7 @@ pub enum ClientError {
         tried: Vec<FailedTry>,
     },
     /// Replicas were reached, but none answered well in time.
-    #[error("cannot {operation}: no answer within {} s ({})", .deadline.as_secs_f64(), list(.tried))]
+    #[error("cannot {operation}: no answer within {} s ({})", seconds(.deadline), list(.tried))]
     DeadlineExceeded {
         /// What was attempted.
         operation: &'static str,
@@ -166,4 +166,22 @@ fn list(tried: &[FailedTry]) -> String {
     }
     let texts: Vec<String> = tried.iter().map(ToString::to_string).collect();
     texts.join("; ")
+}
+
+/// Seconds for people, to a hundredth: what was left of a deadline is no round number.
+pub(crate) fn seconds(span: &Duration) -> f64 {
+    (span.as_secs_f64() * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_as_exact_as_people_want_them() {
+        let told = |micros| seconds(&Duration::from_micros(micros)).to_string();
+        assert_eq!(told(2_000_000), "2");
+        assert_eq!(told(500_000), "0.5");
+        assert_eq!(told(1_734_567), "1.73");
+    }
 }
