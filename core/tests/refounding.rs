@@ -6,10 +6,12 @@ use muster_core::desired::of_host;
 use muster_core::ids::{JobId, ReplicaId, Revision, TaskIndex, UnitIndex};
 use muster_core::lifecycle::UnitPhase;
 use muster_core::plan::{Budget, plan};
-use muster_core::state::REVISIONS_SKIPPED;
 use muster_core::testing::{Cluster, gang, single};
+use muster_core::time::TimeMs;
 
 const UNIT: UnitIndex = UnitIndex(0);
+/// What a group that commits 20,000 commands a second gives in a year.
+const YEAR_REVISIONS: u64 = 20_000 * 86_400 * 365;
 
 fn replica(id: u64) -> ReplicaRecord {
     ReplicaRecord {
@@ -21,7 +23,8 @@ fn replica(id: u64) -> ReplicaRecord {
 
 /// The state in a new group, before its first leader.
 fn refounded(mut cluster: Cluster) -> Cluster {
-    cluster.state.refound(&[replica(1), replica(2), replica(3)]);
+    let former = [replica(1), replica(2), replica(3)];
+    cluster.state.refound(&former, cluster.now);
     cluster
 }
 
@@ -54,8 +57,8 @@ fn numbers_go_on_above_all_that_the_old_group_can_have_given() {
     let origin = cluster.state.revision;
     let old = cluster.clone();
     let mut cluster = refounded(cluster);
-    let floor = Revision(origin.get() + REVISIONS_SKIPPED);
-    assert_eq!(cluster.state.revision, floor);
+    let floor = cluster.state.revision;
+    assert!(floor.get() > origin.get() + YEAR_REVISIONS);
     led(&mut cluster);
     assert!(cluster.state.leadership.epoch.get() > floor.get());
     // Whatever the old group did meanwhile, a worker that obeyed it obeys the new one, and is behind.
@@ -65,6 +68,34 @@ fn numbers_go_on_above_all_that_the_old_group_can_have_given() {
     let resumed = cluster.state.events.after(old.state.revision);
     assert!(resumed.is_err());
     assert_eq!(cluster.state.replicas.highest, ReplicaId(3));
+}
+
+/// The same state, carried into a new group at a time.
+fn refounded_at(cluster: &Cluster, now: TimeMs) -> Cluster {
+    let mut cluster = cluster.clone();
+    cluster.state.refound(&[replica(1)], now);
+    cluster.now = now;
+    led(&mut cluster);
+    cluster
+}
+
+#[test]
+fn whichever_group_is_founded_last_is_above_all_that_went_on_from_the_same_state() {
+    let mut old = Cluster::with_hosts(1, 4);
+    old.submit(single("train", 1, 1));
+    let mut first = refounded_at(&old, old.now.after(1_000));
+    for _ in 0..100 {
+        first.submit(single("later", 1, 1));
+    }
+    // Its state went on in a second one, which was lost soon.
+    let second = refounded_at(&first, first.now.after(1_000));
+    // And the first backup is what there is.
+    let third = refounded_at(&old, second.now.after(1_000));
+    assert!(first.state.revision.get() < second.state.leadership.epoch.get());
+    assert!(second.state.revision.get() < third.state.leadership.epoch.get());
+    // A clock that stands still, or was set back, is no way below what is carried over.
+    let stopped = refounded_at(&third, TimeMs(0));
+    assert!(third.state.revision.get() < stopped.state.leadership.epoch.get());
 }
 
 #[test]

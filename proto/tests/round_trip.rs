@@ -173,7 +173,7 @@ fn a_state_that_was_carried_into_a_new_group_comes_back_from_its_bytes() {
         replica: ReplicaId(replica),
     };
     apply(&mut state, TimeMs(1_000), &began(1)).result.unwrap();
-    state.refound(&[]);
+    state.refound(&[], TimeMs(1_500));
     for is_led in [false, true] {
         if is_led {
             apply(&mut state, TimeMs(2_000), &began(4)).result.unwrap();

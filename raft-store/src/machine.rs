@@ -37,7 +37,7 @@ impl StateMachine for State {
         self.time.0
     }
 
-    fn refound(&mut self, former: &[(Peer, bool)]) {
+    fn refound(&mut self, former: &[(Peer, bool)], now_ms: u64) {
         let record = |(peer, votes): &(Peer, bool)| ReplicaRecord {
             id: ReplicaId(peer.id),
             address: peer.address.clone(),
@@ -45,7 +45,7 @@ impl StateMachine for State {
         };
         let former: Vec<ReplicaRecord> = former.iter().map(record).collect();
         // The inherent function, not this one.
-        Self::refound(self, &former);
+        Self::refound(self, &former, TimeMs(now_ms));
     }
 
     fn write_snapshot(&self, sink: &mut dyn Write) -> io::Result<()> {

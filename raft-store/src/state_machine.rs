@@ -62,8 +62,8 @@ pub trait StateMachine: Clone + Default + Send + Sync + 'static {
     fn time_ms(&self) -> u64;
 
     /// Carries the state into a new group of replicas: everything that fences goes on above whatever the old group can have
-    /// reached. `former` are the members of the old group, and whether they voted.
-    fn refound(&mut self, former: &[(Peer, bool)]);
+    /// reached by now, in milliseconds since 1970. `former` are the members of the old group, and whether they voted.
+    fn refound(&mut self, former: &[(Peer, bool)], now_ms: u64);
 
     /// Writes the whole state. Called on a clone, off the apply path.
     fn write_snapshot(&self, sink: &mut dyn io::Write) -> io::Result<()>;

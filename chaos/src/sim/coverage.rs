@@ -139,13 +139,15 @@ pub enum Situation {
     KilledBetween,
     /// A new group went on from a backup.
     Restored,
+    /// A second one went on from the same backup, when the first was lost as well.
+    RestoredAgain,
     /// A task ran that such a group knew nothing of.
     RanUnremembered,
 }
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 63] = [
+    pub const ALL: [Self; 64] = [
         Self::Leadership,
         Self::WritesLost,
         Self::WriteTorn,
@@ -208,6 +210,7 @@ impl Situation {
         Self::RemovalNoticed,
         Self::KilledBetween,
         Self::Restored,
+        Self::RestoredAgain,
         Self::RanUnremembered,
     ];
 
@@ -275,6 +278,7 @@ impl Situation {
             Self::RemovalNoticed => "replicas that noticed their removal",
             Self::KilledBetween => "leaders killed between plan and commit",
             Self::Restored => "clusters restored from a backup",
+            Self::RestoredAgain => "clusters restored from the same backup once more",
             Self::RanUnremembered => "tasks that ran and no backup knew of",
         }
     }

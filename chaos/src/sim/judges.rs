@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_core::audit::audit;
 use muster_core::ids::Revision;
-use muster_core::state::{REVISIONS_SKIPPED, State};
+use muster_core::state::State;
 use muster_raft_store::sim::{AppliedEntry, Observer};
 use tokio::time::Instant;
 
@@ -162,12 +162,24 @@ impl Judges {
             seen.acknowledged.goes_back(state);
             seen.closed.goes_back(state);
             seen.preemptions = Preemptions::default();
-            // The new group's revisions are above all that the old one had, and so are its events.
-            seen.read = Revision(state.revision.0.saturating_add(REVISIONS_SKIPPED));
             let unknown = seen.book.attempts().filter(|owner| !knows(state, *owner));
             let unknown = unknown.count() as u64;
             let ran = Situation::RanUnremembered;
             seen.coverage.reached_times(ran, unknown);
+        });
+    }
+
+    /// A new group goes on from this state: its revisions are above all that any had before it, and so are its events.
+    pub fn founded_anew(&self, state: &State) {
+        self.with(|seen| {
+            if state.revision <= seen.read {
+                let text = format!(
+                    "(a new group) begins at revision {}, and {} was read of another one",
+                    state.revision, seen.read
+                );
+                seen.violations.push(Violation::Replica(text));
+            }
+            seen.read = state.revision;
         });
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::disk::Deceit;
-use super::plan::is_lost;
+use super::plan::losses;
 use super::report::Violation;
 use crate::check::{LostWrite, Misplaced, RaftBreach, WatchGap};
 
@@ -41,11 +41,13 @@ pub enum Mutant {
     ForgetfulNotes,
     /// A group that goes on from a backup does not wait for the leases of whatever else the old one had begun.
     RestoresAtOnce,
+    /// A group that goes on from a backup is above what that knows, and not above another group that went on from it before.
+    RestoresLow,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::AckBeforeSync,
         Self::LongLease,
         Self::ObeyOldOrders,
@@ -61,6 +63,7 @@ impl Mutant {
         Self::SkipsOnResume,
         Self::ForgetfulNotes,
         Self::RestoresAtOnce,
+        Self::RestoresLow,
     ];
 
     /// Its name on the command line.
@@ -82,6 +85,7 @@ impl Mutant {
             Self::SkipsOnResume => "skips-on-resume",
             Self::ForgetfulNotes => "forgetful-notes",
             Self::RestoresAtOnce => "restores-at-once",
+            Self::RestoresLow => "restores-low",
         }
     }
 
@@ -94,7 +98,12 @@ impl Mutant {
     /// Whether a seed's world has what it takes to show this bug.
     #[must_use]
     pub fn can_show_in(self, seed: u64) -> bool {
-        self != Self::RestoresAtOnce || is_lost(seed)
+        let losses_min = match self {
+            Self::RestoresAtOnce => 1,
+            Self::RestoresLow => 2,
+            _ => 0,
+        };
+        losses(seed) >= losses_min
     }
 
     /// Whether a violation is what this bug must show as; anything else would be found by luck.
@@ -112,7 +121,9 @@ impl Mutant {
             | Self::RestoresAtOnce => matches!(violation, Violation::Overlap(_)),
             Self::ObeyOldOrders => matches!(violation, Violation::Disobedience(_)),
             Self::BeginsAlone => matches!(violation, Violation::EarlyStart(_)),
-            Self::SnapshotBeforeSync => matches!(violation, Violation::Replica(_)),
+            Self::SnapshotBeforeSync | Self::RestoresLow => {
+                matches!(violation, Violation::Replica(_))
+            }
             // A replica refuses a vote that is older than its log; where the log does not tell, two are elected in one term.
             Self::ForgetsVote => matches!(
                 violation,

@@ -47,7 +47,7 @@ pub struct Shape {
     /// Machines beside them, for replicas that come later. Without them the replicas do not change.
     #[serde(default)]
     pub spares: u32,
-    /// Machines that are kept for a group that is founded anew, if all replicas are lost.
+    /// Machines that are kept for groups that are founded anew, if all replicas are lost.
     #[serde(default)]
     pub heirs: u32,
     /// GPUs of each host.
@@ -70,9 +70,9 @@ impl Shape {
         Self {
             replicas,
             spares: draw_spares(seed, replicas, scale.tempo),
-            heirs: if is_lost(seed) { replicas } else { 0 },
+            heirs: losses(seed) * replicas,
             hosts: (0..hosts).map(|_| random.random_range(2..9)).collect(),
-            users: random.random_range(1..4) + if is_lost(seed) { USERS_MORE } else { 0 },
+            users: random.random_range(1..4) + if losses(seed) > 0 { USERS_MORE } else { 0 },
         }
         .with_hosts(scale.hosts.or_else(|| draw_many(seed)))
     }

@@ -16,9 +16,13 @@ use crate::ids::{HostId, ReplicaId, Revision};
 use crate::state::{EventLog, Job, Losses, Replicas, State};
 use crate::time::TimeMs;
 
-/// Revisions that are skipped when a state is carried into a new group: more than an old group can have committed since.
-/// At 20,000 commands a second without a pause it would take 1.7 years.
-pub const REVISIONS_SKIPPED: u64 = 1 << 40;
+/// More revisions than any group commits in a millisecond, on average over all its life: no group can be above this many for each
+/// millisecond since 1970. From here on no group is founded lower, so whichever was founded last is above all others, also above
+/// those that went on from the same state before it.
+const REVISIONS_PER_MS: u64 = 20;
+/// Revisions that are skipped where the clock says that the state is of the future: more than an old group can have committed
+/// since. At 20,000 commands a second without a pause it would take 1.7 years.
+const REVISIONS_SKIPPED: u64 = 1 << 40;
 /// While jobs are held back, the planner looks again this often, in milliseconds.
 pub(crate) const HELD_LOOK_MS: u64 = 1_000;
 
@@ -43,10 +47,11 @@ pub struct Hold {
 }
 
 impl State {
-    /// Carries the state into a new group. `former` are the members of the old one: none of their ids is given again.
-    pub fn refound(&mut self, former: &[ReplicaRecord]) {
+    /// Carries the state into a new group, at this time by the wall clock. `former` are the members of the old one: none of their
+    /// ids is given again.
+    pub fn refound(&mut self, former: &[ReplicaRecord], now: TimeMs) {
         let origin = self.revision;
-        let floor = Revision(origin.get().saturating_add(REVISIONS_SKIPPED));
+        let floor = floor_above(origin, now.max(self.time));
         self.revision = floor;
         self.refounding = Some(Refounding {
             origin,
@@ -93,4 +98,15 @@ impl State {
         let over_at = self.refounding?.hold?.over_at;
         (now < over_at).then(|| now.after(HELD_LOOK_MS).min(over_at))
     }
+}
+
+/// A revision above all that any group can have given by now.
+fn floor_above(origin: Revision, now: TimeMs) -> Revision {
+    let by_time = now.0.saturating_mul(REVISIONS_PER_MS);
+    let floor = if by_time > origin.get() {
+        by_time
+    } else {
+        origin.get().saturating_add(REVISIONS_SKIPPED)
+    };
+    Revision(floor)
 }

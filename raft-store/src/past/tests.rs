@@ -47,7 +47,7 @@ impl StateMachine for Leaps {
         0
     }
 
-    fn refound(&mut self, _former: &[(Peer, bool)]) {}
+    fn refound(&mut self, _former: &[(Peer, bool)], _now_ms: u64) {}
 
     fn write_snapshot(&self, sink: &mut dyn Write) -> io::Result<()> {
         sink.write_all(&self.told)

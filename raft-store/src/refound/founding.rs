@@ -15,6 +15,7 @@ use crate::error::OpenError;
 use crate::identity::{DIRECTORY_VERSION, DirectoryLock};
 use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER, random_incarnation};
 use crate::peer::Peer;
+use crate::seams::{Clock as _, WallClock};
 use crate::shared::Applied;
 use crate::snapshot::SnapshotStore;
 use crate::state_machine::StateMachine;
@@ -45,7 +46,7 @@ impl Foundation {
         }
         let _lock = DirectoryLock::take(&self.data_dir)?;
         let mut state = backup.state;
-        state.refound(&backup.members);
+        state.refound(&backup.members, WallClock.now_ms());
         let staged = staging::clear(&self.data_dir)?;
         self.write(&staged, (backup.term, backup.index), state)?;
         staging::seal(&self.data_dir)?;

@@ -16,6 +16,7 @@ use crate::identity::{self, DirectoryLock};
 use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
 use crate::peer::Peer;
 use crate::remains;
+use crate::seams::{Clock as _, WallClock};
 use crate::shared::Applied;
 use crate::snapshot::SnapshotStore;
 use crate::state_machine::StateMachine;
@@ -155,7 +156,7 @@ impl<M: StateMachine> Survivor<M> {
                 self.identity.replica_id
             )));
         };
-        self.state.refound(&members);
+        self.state.refound(&members, WallClock.now_ms());
         let foundation = Foundation {
             data_dir: self.directory.clone(),
             cluster_id: self.identity.cluster_id.clone(),

@@ -231,8 +231,8 @@ impl StateMachine for Drifting {
         0
     }
 
-    fn refound(&mut self, former: &[(Peer, bool)]) {
-        self.0.refound(former);
+    fn refound(&mut self, former: &[(Peer, bool)], now_ms: u64) {
+        self.0.refound(former, now_ms);
     }
 
     fn write_snapshot(&self, sink: &mut dyn Write) -> std::io::Result<()> {

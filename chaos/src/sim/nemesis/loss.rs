@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use muster_core::state::{Hold, State};
 use muster_core::time::TimeMs;
-use muster_raft_store::StateMachine;
 use muster_raft_store::backup::{About, Backup};
+use muster_raft_store::{Clock as _, StateMachine};
 use tokio::time::{sleep, timeout};
 
 use super::{Done, Nemesis, last_used};
 use crate::error_chain::chain;
+use crate::sim::clock::SimClock;
 use crate::sim::coverage::Situation;
 use crate::sim::mutant::Mutant;
 use crate::sim::operator::{Errand, OPERATOR_NODES};
@@ -54,15 +55,16 @@ impl Nemesis {
         }
         let (revision, length) = (picture.state().revision, bytes.len());
         self.backup = Some(bytes);
+        self.backup_served = false;
         let what = format_args!("revision {revision}, {length} bytes");
         self.repaired(world, "backup taken", what);
         Done::Yes
     }
 
-    /// All replicas are lost with their disks. On machines that are left a new group goes on from the backup, as large as the
-    /// first one was.
+    /// All replicas are lost with their disks. On machines that are left a new group goes on from the newest backup, as large as
+    /// the first one was.
     pub(super) async fn lose_replicas(&mut self, world: &mut World) -> Done {
-        let Some(bytes) = self.backup.take() else {
+        let Some(bytes) = self.backup.clone() else {
             return Done::Skipped("there is no backup");
         };
         let founder = last_used(world).max(world.machines_of_before()) + 1;
@@ -108,8 +110,14 @@ impl Nemesis {
     async fn restore(&mut self, world: &mut World, founder: u32, backup: Backup<State>) {
         let last = (backup.term, backup.index);
         let mut state = backup.state;
+        let now_ms = match world.options.mutant {
+            Some(Mutant::RestoresLow) => 0,
+            // Whoever restores looks at a clock that is right.
+            _ => SimClock::new(self.began, 0).now_ms(),
+        };
         world.judges.goes_back(&state);
-        StateMachine::refound(&mut state, &backup.members);
+        StateMachine::refound(&mut state, &backup.members, now_ms);
+        world.judges.founded_anew(&state);
         if world.options.mutant == Some(Mutant::RestoresAtOnce) {
             hold_nothing(&mut state);
         }
@@ -125,7 +133,11 @@ impl Nemesis {
         }
         let what = format_args!("replica {founder} goes on from revision {revision}");
         self.repaired(world, "cluster restored", what);
-        let restored = Situation::Restored;
+        let again = std::mem::replace(&mut self.backup_served, true);
+        let restored = match again {
+            true => Situation::RestoredAgain,
+            false => Situation::Restored,
+        };
         world.judges.with(|seen| seen.coverage.reached(restored));
         for _ in 1..world.founders() {
             // There may be too few machines left: a smaller group does as well.

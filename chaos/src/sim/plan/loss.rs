@@ -12,21 +12,28 @@ const LOSS_ACTS: u32 = 900_000;
 /// Shortest time with faults in which all replicas may be lost, and how long after the backup they are, in milliseconds.
 const LOSS_FAULTS_MS_MIN: u64 = 20_000;
 const LOST_AFTER_MS: Range<u64> = 500..12_000;
+/// How long after the loss the next group is lost as well: it may have led for a while, or not at all.
+const LOST_AGAIN_AFTER_MS: Range<u64> = 3_000..15_000;
 /// How long before the loss hosts are cut off.
 const CUT_BEFORE_MS: Range<u64> = 0..600;
 /// Users of such a world beside those that are drawn: jobs that wait in the backup are what may have begun since.
 pub(super) const USERS_MORE: u32 = 3;
 
-/// In one world in four all replicas are lost.
-pub(in crate::sim) fn is_lost(seed: u64) -> bool {
-    draws(seed, Domain::Loss, 0, 0).random_bool(0.25)
+/// How often all replicas are lost: in one world in four, and in half of those the group that goes on from the backup is lost as
+/// well, and the next one goes on from the same backup.
+pub(in crate::sim) fn losses(seed: u64) -> u32 {
+    let mut random = draws(seed, Domain::Loss, 0, 0);
+    let is_lost = random.random_bool(0.25);
+    let again = random.random_bool(0.5);
+    u32::from(is_lost) + u32::from(is_lost && again)
 }
 
 /// A backup, and the loss of all replicas a while later, just after some hosts were cut off: what runs there hears of the new
 /// group late, or never. Nothing where there is no time for it.
 pub(super) fn draw_loss(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
     let faults_ms = faults_s * 1_000;
-    if !is_lost(seed) || faults_ms < LOSS_FAULTS_MS_MIN {
+    let losses = losses(seed);
+    if losses == 0 || faults_ms < LOSS_FAULTS_MS_MIN {
         return Vec::new();
     }
     let mut random = draws(seed, Domain::Loss, 0, 1);
@@ -39,6 +46,10 @@ pub(super) fn draw_loss(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
             let cut = Deed::Isolate(Place::Agent(host));
             deeds.push((lost_ms.saturating_sub(before_ms), cut));
         }
+    }
+    for _ in 1..losses {
+        let again_ms = lost_ms + random.random_range(LOST_AGAIN_AFTER_MS).min(faults_ms / 3);
+        deeds.push((again_ms, Deed::LoseReplicas));
     }
     let act = |(number, (at_ms, deed))| Act {
         number,

@@ -57,7 +57,7 @@ impl StateMachine for Numbers {
         0
     }
 
-    fn refound(&mut self, _former: &[(Peer, bool)]) {
+    fn refound(&mut self, _former: &[(Peer, bool)], _now_ms: u64) {
         unreachable!("no group is founded anew here");
     }
 
