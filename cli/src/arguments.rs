@@ -13,6 +13,8 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::spans;
 
+/// Threads beside the one that runs the command: where tasks write for it, one writes and the other goes on.
+const RUNTIME_THREADS: usize = 2;
 /// How long what goes on in the background when a command has ended may take: the removal of a file that was not finished.
 const AFTERMATH_MAX: Duration = Duration::from_millis(500);
 
@@ -187,7 +189,9 @@ impl CommandLine {
             Noun::Scenario(verb) => return verb.run(options),
             request => request,
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
+        // Whoever reads what we write may pause, and connections must be looked after meanwhile: not on the thread that writes.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(RUNTIME_THREADS)
             .enable_all()
             .build()
             .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;

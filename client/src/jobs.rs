@@ -332,8 +332,12 @@ impl Client {
             at_revision: self.at_revision(),
         };
         let operation = self.operation("explain the job");
+        // The leader looks ahead for as long as it is told that somebody waits.
+        let patience = operation.deadline.min(self.config().per_try_deadline);
         let answer = self
             .call(operation, |channel| async move {
+                let mut request = tonic::Request::new(request);
+                request.set_timeout(patience);
                 jobs(channel).explain_job(request).await
             })
             .await?;

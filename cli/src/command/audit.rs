@@ -1,5 +1,6 @@
 //! `muster audit`.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
@@ -21,6 +22,10 @@ use crate::view::AuditView;
 const MESSAGES_AHEAD: usize = 16;
 /// Longest wait for a replica that does not answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Pause before a replica that tells nothing any more is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Time between two looks at who the replicas are.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// What to do with the audit log.
 #[derive(Debug, Subcommand)]
@@ -75,19 +80,18 @@ impl Log {
             follow: self.follow,
         };
         let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
-        for replica in status.replicas {
-            let config = ClientConfig {
-                addresses: vec![replica.address],
-                ..client.config().clone()
-            };
-            tokio::spawn(ask(config, request.clone(), sender.clone()));
+        let replicas = { status.replicas.into_iter() }.map(|replica| replica.address);
+        if self.follow {
+            let asked = replicas.collect();
+            tokio::spawn(ask_all(client, request, (asked, sender)));
+            return follow(&screen, receiver).await;
+        }
+        for address in replicas {
+            let (config, sender) = (alone(&client, &address), sender.clone());
+            tokio::spawn(ask(config, request.clone(), (address, sender)));
         }
         drop(sender);
-        if self.follow {
-            follow(&screen, receiver).await
-        } else {
-            self.show(&screen, receiver).await
-        }
+        self.show(&screen, receiver).await
     }
 
     /// All of it in the order of time, once every replica has told all that it has.
@@ -154,15 +158,76 @@ async fn follow(screen: &Screen, mut receiver: mpsc::Receiver<Told>) -> Result<E
                 lines.data(&render_rows(&lines, 0, &rows)?)?;
             }
             Err(error @ ClientError::Refused { .. }) => return Err(error.into()),
-            Err(error) => note(&format!("the replica at {address} tells no more: {error}")),
+            Err(error) => note(&format!(
+                "the replica at {address} tells nothing now, and is asked again: {error}"
+            )),
         }
     }
     Err(Failure::new("no replica tells anything any more"))
 }
 
+/// Only this replica.
+fn alone(client: &Client, address: &str) -> ClientConfig {
+    ClientConfig {
+        addresses: vec![address.to_owned()],
+        ..client.config().clone()
+    }
+}
+
+/// Passes on what each replica has and will have, also of those that join later.
+async fn ask_all(
+    client: Client,
+    request: v1::ReadAuditLogRequest,
+    (mut found, sender): (Vec<String>, mpsc::Sender<Told>),
+) {
+    let mut asked = BTreeSet::new();
+    while !sender.is_closed() {
+        for address in found.drain(..) {
+            if asked.insert(address.clone()) {
+                let (config, sender) = (alone(&client, &address), sender.clone());
+                tokio::spawn(keep_asking(config, request.clone(), (address, sender)));
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+        match client.status(v1::Consistency::Stale).await {
+            Ok(status) => found.extend(status.replicas.into_iter().map(|it| it.address)),
+            Err(error) => tracing::debug!(%error, "who the replicas are is not known now"),
+        }
+    }
+}
+
+/// Asks one replica again and again, each time for what it has not told yet; that it does not answer is told once.
+async fn keep_asking(
+    config: ClientConfig,
+    mut request: v1::ReadAuditLogRequest,
+    (address, sender): (String, mpsc::Sender<Told>),
+) {
+    let mut is_missed = false;
+    while !sender.is_closed() {
+        let (own, mut told) = mpsc::channel(1);
+        tokio::spawn(ask(config.clone(), request.clone(), (address.clone(), own)));
+        while let Some((_, answer)) = told.recv().await {
+            if let Ok(records) = &answer {
+                let last = records.last().map(|record| record.sequence);
+                request.after_sequence = last.unwrap_or(request.after_sequence);
+            }
+            let is_passing = matches!(&answer, Err(error) if error.refusal().is_none());
+            let is_known = is_passing && is_missed;
+            is_missed = is_passing;
+            if !is_known && sender.send((address.clone(), answer)).await.is_err() {
+                return;
+            }
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
 /// Passes on what one replica has.
-async fn ask(config: ClientConfig, request: v1::ReadAuditLogRequest, sender: mpsc::Sender<Told>) {
-    let address = config.addresses.join(",");
+async fn ask(
+    config: ClientConfig,
+    request: v1::ReadAuditLogRequest,
+    (address, sender): (String, mpsc::Sender<Told>),
+) {
     let told = |told| (address.clone(), told);
     let mut records = match open(config, request).await {
         Ok(records) => records,

@@ -256,7 +256,8 @@ async fn wait_until_empty(
     };
     let filter = WatchFilter {
         jobs: Vec::new(),
-        kinds: vec![v1::EventKind::AttemptEnded],
+        // A member of a gang may leave by itself, and its attempt goes on.
+        kinds: vec![v1::EventKind::AttemptEnded, v1::EventKind::MemberVacated],
     };
     loop {
         let (revision, hosts) = client.list_hosts(request.clone()).await?;

@@ -1,8 +1,5 @@
 //! `AdminService.ReadAuditLog`: what the audit log of this replica holds, and what comes.
 
-use std::pin::Pin;
-
-use futures::{Stream, StreamExt as _};
 use muster_proto::v1;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -10,6 +7,7 @@ use tonic::Status;
 
 use crate::audit_log::{AuditLog, Record};
 use crate::service::context::Context;
+use crate::service::stopping::{Messages, until_stopped};
 
 /// Records of one message.
 const RECORDS_PER_MESSAGE: usize = 512;
@@ -17,8 +15,7 @@ const RECORDS_PER_MESSAGE: usize = 512;
 const MESSAGES_AHEAD: usize = 4;
 
 /// Records on their way to a client.
-pub(crate) type Records =
-    Pin<Box<dyn Stream<Item = Result<v1::ReadAuditLogResponse, Status>> + Send>>;
+pub(crate) type Records = Messages<v1::ReadAuditLogResponse>;
 
 type Sender = mpsc::Sender<Result<v1::ReadAuditLogResponse, Status>>;
 
@@ -35,9 +32,7 @@ pub(crate) async fn stream(
         tell(log, request, &sender).await;
         drop(place);
     });
-    let stop = context.stop.clone();
-    let records = ReceiverStream::new(receiver);
-    Box::pin(records.take_until(async move { stop.cancelled_owned().await }))
+    until_stopped(ReceiverStream::new(receiver), context.stop.clone())
 }
 
 /// Sends what there is, and what comes if that is asked for.

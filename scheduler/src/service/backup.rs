@@ -1,10 +1,8 @@
 //! `AdminService.SaveSnapshot`: the state as a backup file, piece by piece, as the client takes it.
 
 use std::io::{self, Write};
-use std::pin::Pin;
 
 use bytes::{Bytes, BytesMut};
-use futures::{Stream, StreamExt as _};
 use muster_core::state::State;
 use muster_proto::v1;
 use muster_raft_store::backup::{About, Picture};
@@ -14,6 +12,7 @@ use tonic::{Code, Status};
 
 use crate::service::context::Context;
 use crate::service::gate::Caller;
+use crate::service::stopping::{Messages, until_stopped};
 
 /// Bytes of one piece: small beside the largest message, large beside what sending one costs.
 const PIECE_BYTES: usize = 256 << 10;
@@ -21,8 +20,7 @@ const PIECE_BYTES: usize = 256 << 10;
 const PIECES_AHEAD: usize = 4;
 
 /// A backup on its way to a client.
-pub(crate) type Saved =
-    Pin<Box<dyn Stream<Item = Result<v1::SaveSnapshotResponse, Status>> + Send>>;
+pub(crate) type Saved = Messages<v1::SaveSnapshotResponse>;
 
 /// Refuses whoever is no admin of the cluster; `act` completes "may not". Where nobody has to prove who they are, the settings
 /// name the admins.
@@ -70,9 +68,7 @@ pub(crate) fn stream(context: &Context, places: [OwnedSemaphorePermit; 2]) -> Sa
             drop(sender.blocking_send(Err(status)));
         }
     });
-    let stop = context.stop.clone();
-    let pieces = ReceiverStream::new(receiver);
-    Box::pin(pieces.take_until(async move { stop.cancelled_owned().await }))
+    until_stopped(ReceiverStream::new(receiver), context.stop.clone())
 }
 
 /// Sends bytes piece by piece.

@@ -4,11 +4,9 @@
 //! sent, piece by piece, as the client takes them. Neither holds more than one piece in memory beside the state.
 
 use std::io::{self, Write};
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use futures::{Stream, StreamExt as _};
 use muster_core::spec::JobSpec;
 use muster_core::state::{EventLog, Losses, RequestLog, State};
 use muster_proto::log::write_state;
@@ -19,6 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use crate::service::context::Context;
+use crate::service::stopping::{Messages, until_stopped};
 
 /// Bytes of one piece: small beside the largest message, large beside what sending one costs.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -26,8 +25,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 const CHUNKS_AHEAD: usize = 4;
 
 /// An export on its way to a client.
-pub(crate) type Export =
-    Pin<Box<dyn Stream<Item = Result<v1::ExportStateResponse, Status>> + Send>>;
+pub(crate) type Export = Messages<v1::ExportStateResponse>;
 
 /// Streams a state; the places are kept until it is sent or the client has gone.
 pub(crate) fn stream(context: &Context, state: State, places: [OwnedSemaphorePermit; 2]) -> Export {
@@ -50,9 +48,7 @@ pub(crate) fn stream(context: &Context, state: State, places: [OwnedSemaphorePer
             drop(sender.blocking_send(Err(status)));
         }
     });
-    let stop = context.stop.clone();
-    let parts = ReceiverStream::new(receiver);
-    Box::pin(parts.take_until(async move { stop.cancelled_owned().await }))
+    until_stopped(ReceiverStream::new(receiver), context.stop.clone())
 }
 
 type Sender = mpsc::Sender<Result<v1::ExportStateResponse, Status>>;

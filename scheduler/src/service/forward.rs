@@ -146,11 +146,16 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Fo
         to_replica_id: Some(leader.id),
     });
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+    // Who hands leadership over answers once another one leads: that this one knows it by then tells nothing.
+    let hands_over = { request.get_ref().writes.iter() }
+        .any(|write| matches!(write.kind, Some(Kind::TransferLeader(_))));
     let answered = match peers.client(&leader.address) {
         Ok(mut client) => tokio::select! {
             biased;
             answered = client.forward_writes(request) => answered,
-            () = leaders.another_than(Some(&leader.address)) => Err(unknown("another replica leads by now")),
+            () = leaders.another_than(Some(&leader.address)), if !hands_over => {
+                Err(unknown("another replica leads by now"))
+            }
         },
         Err(status) => Err(status),
     };

@@ -1,9 +1,7 @@
 //! Output of tasks: the leader asks the worker through its session, a follower asks the leader.
 
-use std::pin::Pin;
-
-use futures::stream::{self, unfold};
-use futures::{Stream, StreamExt as _};
+use futures::StreamExt as _;
+use futures::stream::unfold;
 use muster_core::ids::HostId;
 use muster_core::state::State;
 use muster_proto::status::{self, ErrorReport, NOT_LEADER};
@@ -17,9 +15,10 @@ use crate::leader::ToWorker;
 use crate::service::context::Context;
 use crate::service::log_source::{self, Source};
 use crate::service::replies::{LogPiece, LogReply, unreachable};
+use crate::service::stopping::{Messages, until_stopped};
 
 /// Output on its way to a client.
-pub(crate) type Output = Pin<Box<dyn Stream<Item = Result<v1::StreamLogsResponse, Status>> + Send>>;
+pub(crate) type Output = Messages<v1::StreamLogsResponse>;
 
 /// Output from here if this replica leads, through the leader otherwise.
 pub(crate) async fn stream(
@@ -59,11 +58,7 @@ async fn through(
         .map_err(|status| broken(&leader, status))?
         .into_inner();
     let pieces = pieces.map(move |piece| piece.map_err(|status| broken(&leader, status)));
-    let stop = context.stop.clone();
-    Ok(Box::pin(stream::StreamExt::take_until(
-        pieces,
-        async move { stop.cancelled().await },
-    )))
+    Ok(until_stopped(pieces, context.stop.clone()))
 }
 
 /// What the leader refused is its word; a connection that broke says only that it may be dead, and that
@@ -107,7 +102,6 @@ pub(crate) fn stream_here(
             is_connected,
         ));
     }
-    let stop = context.stop.clone();
     let output = unfold(
         Some(Candidates {
             readers,
@@ -115,10 +109,7 @@ pub(crate) fn stream_here(
         }),
         Candidates::next,
     );
-    Ok(Box::pin(stream::StreamExt::take_until(
-        output,
-        async move { stop.cancelled().await },
-    )))
+    Ok(until_stopped(output, context.stop.clone()))
 }
 
 /// Reads one worker's output, asking again where it was overrun.

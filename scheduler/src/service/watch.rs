@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures::Stream;
 use futures::stream::unfold;
@@ -19,6 +20,8 @@ use crate::watch_hub::{SubscribeError, Subscription, WatchEnd, WatchFilter};
 
 /// Jobs in one filter.
 const FILTERED_JOBS_MAX: usize = 10_000;
+/// What a watcher may do after it found no room.
+const RETRY_FULL: Duration = Duration::from_secs(1);
 /// Metadata of an ended watch: where to go on.
 const RESUME_KEY: &str = "from_revision";
 
@@ -87,7 +90,9 @@ fn refused(error: SubscribeError) -> Status {
                 ("limit_name", "watches_max".to_owned()),
                 ("limit", limit.to_string()),
             ];
-            status::error(Code::ResourceExhausted, "OVERLOADED", &message, &metadata)
+            // Another replica may have room, and this one has it when somebody leaves.
+            let code = Code::ResourceExhausted;
+            status::retryable(code, "OVERLOADED", &message, &metadata, RETRY_FULL)
         }
     }
 }
@@ -165,5 +170,19 @@ fn ended(end: WatchEnd, position: Revision) -> Status {
                 format!("this replica stops; go on from revision {position} at another one");
             status::error(Code::Unavailable, "STOPPED", &message, &metadata)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_proto::status::ErrorReport;
+
+    use super::*;
+
+    #[test]
+    fn whoever_finds_no_room_is_told_to_ask_again() {
+        let told = ErrorReport::of(&refused(SubscribeError::Full { limit: 1 }));
+        assert_eq!(told.reason, "OVERLOADED");
+        assert_eq!(told.retry_after, Some(RETRY_FULL));
     }
 }

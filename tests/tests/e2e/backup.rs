@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use muster_client::{Client, ClientConfig};
@@ -10,6 +11,7 @@ use muster_core::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Run, Shape, eventually, is_alive, only_attempt, shell, with_gpus};
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -565,4 +567,43 @@ async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
     let folder = cluster.write("here", "");
     let text = fs::read_to_string(folder.with_file_name("audit.jsonl")).unwrap();
     assert_eq!(text.lines().count(), records.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_follows_the_audit_log_misses_nothing_of_a_replica_that_was_restarted() {
+    let mut cluster = Cluster::start(NO_WORKERS).await;
+    let client = cluster.client().await;
+    let mut command = cluster.command(&["audit", "log", "-f", "-o", "jsonl"]);
+    command.env("MUSTER_USER", "root");
+    let mut follower = command
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let mut told = async |job: JobId| {
+        let wanted = format!("job {job}, ");
+        loop {
+            let line = timeout(PATIENCE, lines.next_line()).await;
+            let line = line.expect("it goes on").unwrap().unwrap();
+            if line.contains(&wanted) {
+                return;
+            }
+        }
+    };
+    told(client.submit_job(shell("exit 0")).await.unwrap().job).await;
+    for index in 0..cluster.replicas.len() {
+        cluster.replicas[index].end();
+        cluster.replicas[index].start();
+        let config = ClientConfig {
+            discover: false,
+            ..ClientConfig::new([cluster.addresses[index].clone()])
+        };
+        let job = eventually("it takes jobs", async || {
+            let own = Client::connect(config.clone()).await.ok()?;
+            let submitted = own.submit_job(shell("exit 0")).await.ok()?;
+            Some(submitted.job)
+        });
+        told(job.await).await;
+    }
 }

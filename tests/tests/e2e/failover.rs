@@ -7,7 +7,9 @@ use std::time::Duration;
 use muster_client::{Client, ClientConfig, WatchFilter, WatchUpdate};
 use muster_core::ids::{JobId, Revision};
 use muster_proto::v1;
-use muster_tests::{Cluster, Run, Shape, eventually, muster_binary, shell, skip};
+use muster_tests::{
+    Cluster, Run, Shape, eventually, muster_binary, only_attempt, printed, shell, skip,
+};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -286,4 +288,56 @@ async fn a_command_ends_at_its_deadline_while_the_name_server_is_silent() {
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.contains("no answer within 1 s"), "{run:?}");
     assert!(began.elapsed() < LOOKUP / 2, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn output_is_whole_although_every_replica_is_restarted_while_it_is_read() {
+    let mut cluster = Cluster::start(Shape::default()).await;
+    let client = cluster.client().await;
+    let folder = tempfile::tempdir().unwrap();
+    let over = folder.path().join("over");
+    let script = format!(
+        "line=0; until [ -e {} ]; do line=$((line + 1)); echo $line; sleep 0.02; done",
+        over.display()
+    );
+    let id = client.submit_job(shell(&script)).await.unwrap().job;
+    only_attempt(&client, id).await;
+    printed(&client, id, 10).await;
+    let job = id.to_string();
+    let readers: Vec<_> = { cluster.addresses.iter() }
+        .map(|address| {
+            let words = [
+                "job",
+                "logs",
+                "-f",
+                &job,
+                "--attempt",
+                "1",
+                "--address",
+                address,
+            ];
+            let command = cluster.command(&words);
+            tokio::spawn(async move { Run::of(command, "").await })
+        })
+        .collect();
+    printed(&client, id, 100).await;
+    for index in 0..cluster.replicas.len() {
+        // As `systemctl restart` does it: a replica ends the streams that it serves.
+        cluster.replicas[index].end();
+        cluster.replicas[index].start();
+        eventually("the cluster takes jobs again", async || {
+            client.submit_job(shell("exit 0")).await.ok()
+        })
+        .await;
+    }
+    fs::write(over, "").unwrap();
+    client.wait_job(id).await.unwrap();
+    let whole = cluster.muster(&["job", "logs", &job]).await.ok();
+    let mut cuts = 0;
+    for reader in readers {
+        let run = reader.await.unwrap();
+        cuts += run.stderr.matches("goes on with").count();
+        assert_eq!((run.code, &run.stdout), (0, &whole), "{}", run.stderr);
+    }
+    assert!(cuts > 0, "nobody was ever cut off");
 }

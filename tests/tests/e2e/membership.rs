@@ -323,3 +323,29 @@ async fn what_would_endanger_the_group_is_refused_with_the_way_out() {
     assert_eq!(voters(&cluster).await.len(), 2);
     assert!(client.submit_job(shell("exit 0")).await.is_ok());
 }
+
+#[tokio::test]
+async fn leadership_moves_once_whichever_replica_is_asked() {
+    let cluster = Cluster::start(Shape {
+        workers: 0,
+        ..ONE_WORKER
+    })
+    .await;
+    let client = cluster.client().await;
+    let term = async || {
+        eventually("somebody leads", async || {
+            let status = client.status(v1::Consistency::Linearizable).await.ok()?;
+            Some(status.term)
+        })
+        .await
+    };
+    for _ in 0..6 {
+        let leader = cluster.leader(&client).await;
+        let before = term().await;
+        let follower = &cluster.addresses[(leader + 1) % 3];
+        let words = ["cluster", "transfer-leader", "--address", follower];
+        let run = cluster.muster(&words).await;
+        assert_eq!(run.code, 0, "{run:?}");
+        assert_eq!(term().await, before + 1, "{run:?}");
+    }
+}

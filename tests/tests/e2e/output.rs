@@ -2,13 +2,24 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use muster_client::Client;
 use muster_proto::v1;
-use muster_tests::{Cluster, Shape, eventually, only_attempt, printed, shell, with_gpus};
+use muster_tests::{
+    Cluster, PATIENCE, Shape, eventually, only_attempt, printed, shell, submit, with_gpus,
+};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
+use tokio::time::{sleep, timeout};
+
+/// How long a reader pauses: connections of clients are given up after 4 s without a sign of life.
+const PAUSE: Duration = Duration::from_secs(8);
+/// More than all buffers on the way to a reader hold.
+const LONG_OUTPUT_BYTES: usize = 64 << 20;
 
 const SMALL: Shape = Shape {
     replicas: 3,
@@ -351,4 +362,69 @@ async fn a_command_beside_a_task_has_a_terminal_like_its_users() {
     assert_eq!(running.wait().await.unwrap().code(), Some(130));
     let after = rustix::termios::tcgetattr(&theirs).unwrap();
     assert_eq!(after.local_modes, before.local_modes);
+}
+
+#[tokio::test]
+async fn a_reader_that_pauses_loses_nothing_of_a_command() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    let id = submit(&client, shell("sleep 87654.25")).await;
+    only_attempt(&client, id).await;
+    let (job, bytes) = (id.to_string(), LONG_OUTPUT_BYTES.to_string());
+    let words = [
+        "job",
+        "exec",
+        &job,
+        "-n",
+        "--",
+        "head",
+        "-c",
+        &bytes,
+        "/dev/zero",
+    ];
+    let mut command = cluster.command(&words);
+    let reading = command.stdout(Stdio::piped()).kill_on_drop(true).spawn();
+    sleep(PAUSE).await;
+    let read = timeout(PATIENCE, reading.unwrap().wait_with_output()).await;
+    let read = read.unwrap().unwrap();
+    assert!(read.status.success(), "{:?}", read.status);
+    assert_eq!(read.stdout.len(), LONG_OUTPUT_BYTES);
+}
+
+#[tokio::test]
+async fn whoever_follows_a_task_follows_it_to_another_host() {
+    let mut cluster = Cluster::start(Shape {
+        workers: 2,
+        ..SMALL
+    })
+    .await;
+    let client = cluster.client().await;
+    let folder = tempfile::tempdir().unwrap();
+    let first = folder.path().join("first");
+    let script = format!(
+        "mkdir {} && echo first || echo second; sleep 87654.75",
+        first.display()
+    );
+    let mut spec = with_gpus(shell(&script), 1);
+    spec.partition_grace_ms = Some(10_000);
+    let id = submit(&client, spec).await;
+    let attempt = only_attempt(&client, id).await;
+    let mut command = cluster.command(&["job", "logs", "-f", &id.to_string()]);
+    let mut reader = command
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next_line().await.unwrap().unwrap(), "first");
+
+    let host = &attempt.tasks[0].host;
+    let worker = { cluster.workers.iter() }.position(|it| it.name == *host);
+    let worker = worker.unwrap();
+    cluster.workers[worker].kill();
+    for pid in cluster.processes_on(worker) {
+        muster_tests::kill(pid);
+    }
+    let line = timeout(PATIENCE, lines.next_line()).await;
+    assert_eq!(line.unwrap().unwrap().unwrap(), "second");
 }

@@ -7,12 +7,15 @@ use muster_client::{Client, ClientError, LogUpdate, LogsRequest, WatchFilter, Wa
 use muster_core::ids::{JobId, Revision, TaskIndex};
 use muster_proto::v1;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::printer::{Printed, Printer, name};
 use crate::failure::Failure;
 
 /// Time between two looks for output that is not there yet, where no event announces it.
 const RETRY: Duration = Duration::from_millis(250);
+/// How long output of an attempt that a newer one has followed is asked for in vain: its host may be back by then.
+const LEFT_BEHIND_MAX: Duration = Duration::from_secs(5);
 
 /// Reads one task.
 #[derive(Clone, Debug)]
@@ -21,6 +24,16 @@ pub(in crate::command::job) struct TaskReader {
     /// What to read of each attempt.
     pub(in crate::command::job) request: LogsRequest,
     pub(in crate::command::job) printer: Arc<Mutex<Printer>>,
+}
+
+/// What is read of one attempt.
+#[derive(Clone, Copy)]
+struct Part {
+    attempt: Option<u32>,
+    /// Lines from its end; all if none.
+    tail_lines: Option<u64>,
+    /// Whether newer attempts are read after it.
+    goes_on: bool,
 }
 
 /// What is known of the task's unit.
@@ -53,12 +66,16 @@ impl TaskReader {
     /// The attempts that are asked for: one, or all that there were.
     pub(in crate::command::job) async fn read(&self, all_attempts: bool) -> Result<(), Failure> {
         if !all_attempts {
-            self.copy(self.request.attempt).await?;
+            self.copy(self.alone()).await?;
             return Ok(());
         }
         let newest = self.newest_attempt().await?.number;
         for attempt in 1..=newest {
-            match self.copy(Some(attempt)).await {
+            let part = Part {
+                attempt: Some(attempt),
+                ..self.alone()
+            };
+            match self.copy(part).await {
                 Err(error) if attempt < newest => self.note(&error.text()).await,
                 other => drop(other?),
             }
@@ -70,12 +87,14 @@ impl TaskReader {
     pub(in crate::command::job) async fn follow(&self, all_attempts: bool) -> Result<(), Failure> {
         let is_one = self.request.attempt.is_some() || self.request.epoch.is_some();
         if is_one {
-            self.copy(self.request.attempt).await?;
+            self.copy(self.alone()).await?;
             return Ok(());
         }
         let mut wanted = all_attempts.then_some(1);
+        let mut of_before = None;
         loop {
             let known = self.newest_attempt().await?;
+            let of_before = *of_before.get_or_insert(known.number);
             let next = wanted.filter(|wanted| *wanted <= known.number);
             let begin = if wanted.is_none() && known.number > 0 {
                 Some(known.number)
@@ -89,7 +108,13 @@ impl TaskReader {
                 self.wait_for_event(known.revision).await?;
                 continue;
             };
-            match self.copy(Some(attempt)).await {
+            let part = Part {
+                attempt: Some(attempt),
+                // What is passed over is what was there when the command began.
+                tail_lines: { self.request.tail_lines }.filter(|_| attempt <= of_before),
+                goes_on: true,
+            };
+            match self.copy(part).await {
                 Ok(read) => wanted = Some(read.unwrap_or(attempt) + 1),
                 Err(error) if attempt < known.number => {
                     self.note(&error.text()).await;
@@ -100,10 +125,20 @@ impl TaskReader {
         }
     }
 
+    /// The attempt that was asked for, and no other.
+    fn alone(&self) -> Part {
+        Part {
+            attempt: self.request.attempt,
+            tail_lines: self.request.tail_lines,
+            goes_on: false,
+        }
+    }
+
     /// Copies one attempt's output; tells which attempt it was.
-    async fn copy(&self, attempt: Option<u32>) -> Result<Option<u32>, Failure> {
+    async fn copy(&self, part: Part) -> Result<Option<u32>, Failure> {
         let request = LogsRequest {
-            attempt,
+            attempt: part.attempt,
+            tail_lines: part.tail_lines,
             ..self.request.clone()
         };
         let is_whole = request.tail_lines.is_none() && request.since_ms.is_none();
@@ -116,12 +151,17 @@ impl TaskReader {
                 stderr: Some(0),
             };
         }
+        let mut silent_since = None;
         loop {
             match logs.next().await {
-                Ok(Some(update)) => self.take(update, &mut read, &mut position).await?,
+                Ok(Some(update)) => {
+                    silent_since = None;
+                    self.take(update, &mut read, &mut position).await?;
+                }
                 Ok(None) => return Ok(read),
                 Err(error) if self.request.follow && is_passing(&error) => {
-                    if self.wait_for_host(&error).await? {
+                    let since = *silent_since.get_or_insert_with(Instant::now);
+                    if self.wait_for_host(&error, (part, since)).await? {
                         return Ok(read);
                     }
                 }
@@ -220,10 +260,18 @@ impl TaskReader {
         }
     }
 
-    /// The output cannot be had now. True if it never will: the job has ended.
-    async fn wait_for_host(&self, error: &ClientError) -> Result<bool, ClientError> {
+    /// The output cannot be had now, nor could it `since`. True if it is not waited for any more: the job has ended, or the task
+    /// goes on in a newer attempt.
+    async fn wait_for_host(
+        &self,
+        error: &ClientError,
+        (part, since): (Part, Instant),
+    ) -> Result<bool, ClientError> {
         tracing::debug!(%error, "output is not available yet");
-        if self.newest_attempt().await?.finished {
+        let known = self.newest_attempt().await?;
+        let is_followed = part.goes_on && part.attempt.is_some_and(|it| it < known.number);
+        let is_left_behind = is_followed && since.elapsed() >= LEFT_BEHIND_MAX;
+        if known.finished || is_left_behind {
             self.note(&error.to_string()).await;
             return Ok(true);
         }

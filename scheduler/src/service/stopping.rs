@@ -1,0 +1,66 @@
+//! Streams that a replica cuts off when it stops.
+
+use std::pin::Pin;
+
+use futures::Stream;
+use futures::StreamExt as _;
+use futures::stream::unfold;
+use muster_proto::status;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+
+/// What a client is sent, message by message.
+pub(crate) type Messages<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
+
+/// The messages until the replica stops. Then the client is told so: a stream that merely ended would look whole.
+pub(crate) fn until_stopped<M: Send + 'static>(
+    messages: impl Stream<Item = Result<M, Status>> + Send + 'static,
+    stop: CancellationToken,
+) -> Messages<M> {
+    let begun = Some((messages.boxed(), stop));
+    Box::pin(unfold(begun, |going| async move {
+        let (mut messages, stop) = going?;
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Some((Err(stopped()), None)),
+            message = messages.next() => message.map(|message| (message, Some((messages, stop)))),
+        }
+    }))
+}
+
+fn stopped() -> Status {
+    let message = "this replica stops: go on with another one";
+    status::error(Code::Unavailable, "STOPPED", message, &[])
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use futures::stream;
+    use muster_proto::status::ErrorReport;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_ends_by_itself_ends_well() {
+        let messages = stream::iter([Ok(1), Ok(2)]);
+        let seen: Vec<_> = until_stopped(messages, CancellationToken::new())
+            .collect()
+            .await;
+        let seen: Result<Vec<u8>, Status> = seen.into_iter().collect();
+        assert_eq!(seen.unwrap(), [1, 2]);
+    }
+
+    #[tokio::test]
+    async fn what_is_cut_off_says_so() {
+        let stop = CancellationToken::new();
+        let messages = stream::iter([Ok(1)]).chain(stream::pending());
+        let mut messages = until_stopped(messages, stop.clone());
+        assert_eq!(messages.next().await.unwrap().unwrap(), 1);
+        stop.cancel();
+        let told = messages.next().await.unwrap().unwrap_err();
+        assert_eq!(told.code(), Code::Unavailable);
+        assert_eq!(ErrorReport::of(&told).reason, "STOPPED");
+        assert!(messages.next().await.is_none());
+    }
+}
