@@ -8,7 +8,6 @@ use crate::calls::{Failure, Operation};
 use crate::client::Client;
 use crate::credential::Line;
 use crate::error::ClientError;
-use crate::retry::innermost;
 
 impl Client {
     /// An operation with the client's own deadline.
@@ -61,9 +60,7 @@ impl Client {
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let opened = self.connections().open(address, self.connect_deadline());
-        let line = opened
-            .await
-            .map_err(|error| Failure::Unconnected(innermost(&error)))?;
+        let line = opened.await.map_err(Failure::Unconnected)?;
         self.roster().connected();
         let response = send(line).await.map_err(Failure::Answered)?;
         self.hear(&response);

@@ -10,6 +10,7 @@ use tonic::transport::Endpoint;
 use crate::config::ClientConfig;
 use crate::credential::{Credential, Line};
 use crate::error::ClientError;
+use crate::retry::innermost;
 
 /// Silence on a connection after which the peer is asked for a sign of life: a replica that hangs while
 /// it serves a watch is noticed after twice this.
@@ -51,17 +52,27 @@ impl Connections {
     }
 
     /// A connection to a replica: the one that is open, else a new one.
+    ///
+    /// # Errors
+    /// Why there is none, for people.
     pub(crate) async fn open(
         &self,
         address: &str,
         connect_deadline: Duration,
-    ) -> Result<Line, tonic::transport::Error> {
+    ) -> Result<Line, String> {
         let open = self.lock().get(address).cloned();
         if let Some(line) = open {
             return Ok(line);
         }
-        let endpoint = parse(address, connect_deadline)?;
-        let line = self.credential.on(self.dialer.connect(&endpoint).await?);
+        // Replicas say where others are: who listens there may be anybody.
+        if self.credential.is_some() && !self.dialer.is_secure() && !is_loopback(address) {
+            return Err("a token is not sent over a connection that others can read".to_owned());
+        }
+        let endpoint = parse(address, connect_deadline).map_err(|error| innermost(&error))?;
+        let channel = self.dialer.connect(&endpoint).await;
+        let line = self
+            .credential
+            .on(channel.map_err(|error| innermost(&error))?);
         let mut open = self.lock();
         Ok(open.entry(address.to_owned()).or_insert(line).clone())
     }
@@ -114,4 +125,25 @@ fn parse(address: &str, connect_deadline: Duration) -> Result<Endpoint, tonic::t
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use muster_tls::Token;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_token_does_not_go_in_the_clear_to_where_others_say_that_a_replica_is() {
+        let config = ClientConfig {
+            token: Some(Token::random("ada")),
+            ..ClientConfig::new(["127.0.0.1:1"])
+        };
+        let connections = Connections::new(&config).unwrap();
+        // An address for documentation (RFC 5737): nothing is sent there.
+        let learnt = connections.open("192.0.2.1:7400", Duration::from_secs(1));
+        let told = learnt.await.err().unwrap();
+        assert!(told.contains("a token is not sent"), "{told}");
+    }
 }

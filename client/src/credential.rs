@@ -35,6 +35,11 @@ impl Credential {
         Ok(Self(token.map(header).transpose()?))
     }
 
+    /// Whether there is anything to show.
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// A connection that shows it.
     pub(crate) fn on(&self, channel: Channel) -> Line {
         InterceptedService::new(channel, self.clone())
