@@ -8,6 +8,7 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 use muster_core::state::State;
 use muster_raft_store::backup::{About, Backup, BackupError, Key, KeyError, Picture};
+use muster_tls::{begin_private, create_private_folder};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -117,7 +118,6 @@ fn write(
     folder: &Path,
 ) -> Result<PathBuf, Failure> {
     let key = settings.key_file.as_deref().map(read_key).transpose()?;
-    fs::create_dir_all(folder).map_err(|source| disk("creating", folder, source))?;
     let (partial, file) = Partial::begin(folder, about)?;
     let mut out = BufWriter::new(file);
     let written = picture.write_backup(&mut out, about, key.as_ref());
@@ -145,12 +145,14 @@ struct Partial {
 }
 
 impl Partial {
-    /// Begins a backup, and removes what is left of this replica's earlier ones.
+    /// Begins a backup, and removes what is left of this replica's earlier ones. Everybody's secrets come into it, so it is for
+    /// its owner alone, as is a folder that is made for it.
     fn begin(folder: &Path, about: &About) -> Result<(Self, File), Failure> {
+        create_private_folder(folder).map_err(|source| disk("creating", folder, source))?;
         remove_leftovers(folder, about);
         let name = name_of(&about.cluster_id, about.time_ms) + &ending_of(about.replica_id);
         let path = folder.join(name);
-        let file = File::create_new(&path).map_err(|source| disk("creating", &path, source))?;
+        let file = begin_private(&path).map_err(|source| disk("creating", &path, source))?;
         Ok((Self { path }, file))
     }
 
@@ -263,6 +265,8 @@ fn seconds(ms: u64) -> f64 {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn about(replica_id: u64, time_ms: u64) -> About {
@@ -338,5 +342,14 @@ mod tests {
         let (partial, _) = Partial::begin(path, &about(1, 8)).unwrap();
         partial.publish(&path.join(name_of("a/b", 8))).unwrap();
         assert_eq!(times(path, "a/b", 8), [8]);
+    }
+
+    #[test]
+    fn a_backup_and_the_folder_made_for_it_are_for_their_owner_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("backups");
+        let (partial, _) = Partial::begin(&folder, &about(1, 7)).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&folder), mode(&partial.path)), (0o700, 0o600));
     }
 }
