@@ -35,6 +35,7 @@ mod read;
 mod replicas;
 mod replies;
 mod standings;
+mod unanswered;
 mod watch;
 mod worker;
 mod write;
