@@ -8,6 +8,7 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 use muster_core::state::State;
 use muster_raft_store::backup::{About, Backup, BackupError, Key, KeyError, Picture};
+use muster_tls::{begin_private, create_private_folder};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const RETRY_MS: u64 = 60_000;
 /// End of the files' names.
 const SUFFIX: &str = ".backup";
-/// End of the name of a file that is not whole yet.
+/// End of the name of a file that is not whole yet, after the id of the replica that writes it.
 const PARTIAL: &str = ".partial";
 
 /// Why a backup was not taken.
@@ -66,7 +67,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
             continue;
         }
         let now_ms = context.handle.now_ms();
-        let newest_ms = newest(&folder, &context.config.cluster_id);
+        let newest_ms = newest(&folder, &context.config.cluster_id, now_ms);
         gauge!(names::BACKUP_LAST_TIMESTAMP_SECONDS).set(seconds(newest_ms));
         let due_ms = newest_ms
             .saturating_add(settings.every_ms)
@@ -117,27 +118,69 @@ fn write(
     folder: &Path,
 ) -> Result<PathBuf, Failure> {
     let key = settings.key_file.as_deref().map(read_key).transpose()?;
-    fs::create_dir_all(folder).map_err(|source| disk("creating", folder, source))?;
-    let path = folder.join(name_of(&about.cluster_id, about.time_ms));
-    let mut partial = path.clone().into_os_string();
-    partial.push(PARTIAL);
-    let partial = PathBuf::from(partial);
-    let written = File::create(&partial).and_then(|file| {
-        let mut out = BufWriter::new(file);
-        picture.write_backup(&mut out, about, key.as_ref())?;
+    let (partial, file) = Partial::begin(folder, about)?;
+    let mut out = BufWriter::new(file);
+    let written = picture.write_backup(&mut out, about, key.as_ref());
+    let written = written.and_then(|_digest| {
         out.flush()?;
         out.get_ref().sync_all()
     });
-    written.map_err(|source| disk("writing", &partial, source))?;
-    let file = File::open(&partial).map_err(|source| disk("opening", &partial, source))?;
+    written.map_err(|source| disk("writing", &partial.path, source))?;
+    let file = File::open(&partial.path);
+    let file = file.map_err(|source| disk("opening", &partial.path, source))?;
     let read = Backup::<State>::read(&mut BufReader::new(file), key.as_ref());
     if !read.map_err(Failure::ReadBack)?.has_known_hash {
         return Err(Failure::OtherState);
     }
-    let named = fs::rename(&partial, &path).and_then(|()| File::open(folder)?.sync_all());
+    let path = folder.join(name_of(&about.cluster_id, about.time_ms));
+    let named = { partial.publish(&path) }.and_then(|()| File::open(folder)?.sync_all());
     named.map_err(|source| disk("naming", &path, source))?;
-    remove_oldest(folder, &about.cluster_id, settings.keep)?;
+    remove_oldest(folder, about, settings.keep)?;
     Ok(path)
+}
+
+/// A backup that is not whole yet. The file goes with it, unless it was given its name.
+struct Partial {
+    path: PathBuf,
+}
+
+impl Partial {
+    /// Begins a backup, and removes what is left of this replica's earlier ones. Everybody's secrets come into it, so it is for
+    /// its owner alone, as is a folder that is made for it.
+    fn begin(folder: &Path, about: &About) -> Result<(Self, File), Failure> {
+        create_private_folder(folder).map_err(|source| disk("creating", folder, source))?;
+        remove_leftovers(folder, about);
+        let name = name_of(&about.cluster_id, about.time_ms) + &ending_of(about.replica_id);
+        let path = folder.join(name);
+        let file = begin_private(&path).map_err(|source| disk("creating", &path, source))?;
+        Ok((Self { path }, file))
+    }
+
+    /// Gives it its name.
+    fn publish(self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // What was given its name is not here any more. What cannot be removed now is tried again before the next backup.
+        drop(fs::remove_file(&self.path));
+    }
+}
+
+/// Removes what this replica left when it was killed in the middle of a backup. What another one left may be what it writes now.
+fn remove_leftovers(folder: &Path, about: &About) {
+    let ending = ending_of(about.replica_id);
+    for name in names_in(folder) {
+        let whole = name.strip_suffix(&*ending);
+        if whole.is_some_and(|whole| time_of(whole, &about.cluster_id).is_some()) {
+            let path = folder.join(&name);
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(%error, file = %path.display(), "what is left of a backup cannot be removed");
+            }
+        }
+    }
 }
 
 fn read_key(path: &Path) -> Result<Key, Failure> {
@@ -148,8 +191,10 @@ fn read_key(path: &Path) -> Result<Key, Failure> {
     })
 }
 
-fn remove_oldest(folder: &Path, cluster: &str, keep: usize) -> Result<(), Failure> {
-    let known = times(folder, cluster);
+/// Removes the backups that are over the number to be kept. One of the future is not counted: the newest would go in its stead.
+fn remove_oldest(folder: &Path, newest: &About, keep: usize) -> Result<(), Failure> {
+    let cluster = &*newest.cluster_id;
+    let known = times(folder, cluster, newest.time_ms);
     let over = match keep {
         0 => 0,
         keep => known.len().saturating_sub(keep),
@@ -171,23 +216,38 @@ fn name_of(cluster: &str, time_ms: u64) -> String {
     format!("{cluster}-{time_ms:015}{SUFFIX}")
 }
 
-/// When the backups of a cluster in a folder were taken, ascending; none of a folder that cannot be read, which the next
-/// backup tells.
-fn times(folder: &Path, cluster: &str) -> Vec<u64> {
-    let mut times: Vec<u64> = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let stem = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
-        let time = stem.and_then(|stem| stem.rsplit_once('-')?.1.parse().ok());
-        let own = time.filter(|time| name.to_str() == Some(&*name_of(cluster, *time)));
-        times.extend(own);
-    }
+/// What follows the name of a backup that a replica writes: two of them may share a folder.
+fn ending_of(replica: u64) -> String {
+    format!(".{replica}{PARTIAL}")
+}
+
+/// When a backup of a cluster was taken, by the file's name; none of what is called otherwise.
+fn time_of(name: &str, cluster: &str) -> Option<u64> {
+    let stem = name.strip_suffix(SUFFIX)?;
+    let time_ms = stem.rsplit_once('-')?.1.parse().ok()?;
+    (name == name_of(cluster, time_ms)).then_some(time_ms)
+}
+
+/// What lies in a folder; nothing in one that cannot be read, which the next backup tells.
+fn names_in(folder: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+/// When the backups of a cluster in a folder were taken, ascending, up to `until_ms`. What a clock that was wrong for a moment
+/// has named is of the future, and counts as none.
+fn times(folder: &Path, cluster: &str, until_ms: u64) -> Vec<u64> {
+    let mut times: Vec<u64> = names_in(folder)
+        .filter_map(|name| time_of(&name, cluster))
+        .filter(|time_ms| *time_ms <= until_ms)
+        .collect();
     times.sort_unstable();
     times
 }
 
-fn newest(folder: &Path, cluster: &str) -> u64 {
-    times(folder, cluster).last().copied().unwrap_or_default()
+fn newest(folder: &Path, cluster: &str, now_ms: u64) -> u64 {
+    let known = times(folder, cluster, now_ms);
+    known.last().copied().unwrap_or_default()
 }
 
 fn disk(operation: &'static str, path: &Path, source: io::Error) -> Failure {
@@ -205,7 +265,24 @@ fn seconds(ms: u64) -> f64 {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+
+    fn about(replica_id: u64, time_ms: u64) -> About {
+        About {
+            cluster_id: "a/b".to_owned(),
+            replica_id,
+            time_ms,
+            version: String::new(),
+        }
+    }
+
+    fn sorted_names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = names_in(folder).collect();
+        names.sort();
+        names
+    }
 
     #[test]
     fn only_whole_backups_of_this_cluster_are_counted_and_the_oldest_go() {
@@ -216,18 +293,63 @@ mod tests {
             name_of("a/b", 100),
             name_of("a/b", 50),
             name_of("other", 900),
-            format!("{}{PARTIAL}", name_of("a/b", 999)),
+            name_of("a/b", 999) + &ending_of(1),
             "notes.txt".to_owned(),
         ] {
             fs::write(path.join(name), "").unwrap();
         }
-        assert_eq!(times(path, "a/b"), [7, 50, 100]);
-        assert_eq!(newest(path, "a/b"), 100);
-        remove_oldest(path, "a/b", 0).unwrap();
-        assert_eq!(times(path, "a/b").len(), 3);
-        remove_oldest(path, "a/b", 2).unwrap();
-        assert_eq!(times(path, "a/b"), [50, 100]);
-        assert_eq!(newest(path, "other"), 900);
-        assert_eq!(newest(&path.join("nowhere"), "a/b"), 0);
+        assert_eq!(times(path, "a/b", 1_000), [7, 50, 100]);
+        assert_eq!(newest(path, "a/b", 1_000), 100);
+        remove_oldest(path, &about(1, 1_000), 0).unwrap();
+        assert_eq!(times(path, "a/b", 1_000).len(), 3);
+        remove_oldest(path, &about(1, 1_000), 2).unwrap();
+        assert_eq!(times(path, "a/b", 1_000), [50, 100]);
+        assert_eq!(newest(path, "other", 1_000), 900);
+        assert_eq!(newest(&path.join("nowhere"), "a/b", 1_000), 0);
+    }
+
+    #[test]
+    fn a_backup_of_the_future_neither_holds_up_the_next_nor_pushes_it_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        for time_ms in [7, 50, 9_999] {
+            fs::write(path.join(name_of("a/b", time_ms)), "").unwrap();
+        }
+        assert_eq!(newest(path, "a/b", 60), 50);
+        remove_oldest(path, &about(1, 50), 1).unwrap();
+        assert_eq!(times(path, "a/b", u64::MAX), [50, 9_999]);
+    }
+
+    #[test]
+    fn a_backup_that_failed_leaves_nothing_and_touches_nothing_of_another_replica() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let killed = name_of("a/b", 3) + &ending_of(1);
+        let of_another = name_of("a/b", 4) + &ending_of(11);
+        let of_another_cluster = name_of("other", 4) + &ending_of(1);
+        for name in [&killed, &of_another, &of_another_cluster] {
+            fs::write(path.join(name), "").unwrap();
+        }
+        let (partial, mut file) = Partial::begin(path, &about(1, 7)).unwrap();
+        file.write_all(b"half of it").unwrap();
+        let running = name_of("a/b", 7) + &ending_of(1);
+        let others = [of_another, of_another_cluster];
+        let all = [others[0].clone(), running, others[1].clone()];
+        assert_eq!(sorted_names(path), all);
+        drop(partial);
+        assert_eq!(sorted_names(path), others);
+
+        let (partial, _) = Partial::begin(path, &about(1, 8)).unwrap();
+        partial.publish(&path.join(name_of("a/b", 8))).unwrap();
+        assert_eq!(times(path, "a/b", 8), [8]);
+    }
+
+    #[test]
+    fn a_backup_and_the_folder_made_for_it_are_for_their_owner_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("backups");
+        let (partial, _) = Partial::begin(&folder, &about(1, 7)).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&folder), mode(&partial.path)), (0o700, 0o600));
     }
 }

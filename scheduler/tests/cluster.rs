@@ -13,6 +13,8 @@ use tokio::time::{Duration, Instant, timeout};
 use tonic::Code;
 
 const REQUEST: &str = "5f0c8a4e-97f3-4b6a-9a51-0d5f0f6f2a11";
+/// How long a caller waits who goes away: shorter than a replica tries.
+const HASTE: Duration = Duration::from_millis(300);
 
 async fn worker_of(group: &Group, number: u32) -> FakeWorker {
     let worker = FakeWorker::start(WorkerOptions::host(number), group.addresses());
@@ -345,6 +347,35 @@ fn block_of_only_host(force: bool) -> v1::BlockRequest {
         force,
         ..v1::BlockRequest::default()
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_whose_caller_goes_away_is_on_record() {
+    let mut group = Group::start().await;
+    let survivor = group.follower().await;
+    for id in group.alive() {
+        if id != survivor {
+            group.kill(id);
+        }
+    }
+    // Nobody decides now, so the replica still tries when the caller has had enough.
+    let client = group.client(survivor);
+    let record = eventually("the call is on record", async || {
+        let call = client.submit(REQUEST, job("train", 1));
+        timeout(HASTE, call).await.unwrap_err();
+        let records = client.audit_log().await.ok()?;
+        records.into_iter().find(|it| it.method == "SubmitJob")
+    })
+    .await;
+    assert_eq!(
+        (&*record.user, &*record.code, &*record.reason),
+        ("ada", "Cancelled", "UNKNOWN_OUTCOME")
+    );
+    assert_eq!(
+        (record.replica_id, &*record.request_id),
+        (survivor, REQUEST)
+    );
+    assert!(record.time_ms > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -39,7 +39,7 @@ pub use join_token::{AuthoritiesHash, JoinToken};
 pub use life::Life;
 pub use material::{Tls, count_renewal, describe_metrics};
 pub use peer_role::{PeerRole, role_of};
-pub use private_file::create_private;
+pub use private_file::{begin_private, create_private, create_private_folder};
 pub use settings::{TlsSettings, is_loopback};
 pub use signing::{Authority, SigningRequest, signing_request};
 pub use token::Token;

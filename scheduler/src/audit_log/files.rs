@@ -2,11 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::record::Record;
 
-/// Beginning and end of the files' names; between them is the sequence of the first record.
+/// Beginning and end of the files' names; between them is the sequence of the first record, or a lower one where that could
+/// not be written.
 const PREFIX: &str = "audit-";
 const SUFFIX: &str = ".jsonl";
 
@@ -25,11 +27,13 @@ pub(super) struct Files {
     bounds: Bounds,
     file: Option<File>,
     bytes: u64,
+    /// Whether there may be more files than are kept: one was opened, and what is written to it is not on the disk yet.
+    may_be_over: bool,
     next: u64,
 }
 
 impl Files {
-    /// Finds where the records of before end. A new file is begun: the last line of the one before may have been cut short.
+    /// Finds where the records of before end. The first record that comes goes on there.
     pub(super) fn open(folder: &Path, bounds: Bounds) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let mut last = 0;
@@ -50,6 +54,7 @@ impl Files {
             bounds,
             file: None,
             bytes: 0,
+            may_be_over: false,
             next: last + 1,
         })
     }
@@ -65,16 +70,28 @@ impl Files {
         }
         let first = records.first().map_or(self.next, |record| record.sequence);
         let written = self.file_for(first).and_then(|file| file.write_all(&lines));
-        if written.is_err() {
-            // What is half written stays where it is; what follows goes into a file of its own.
+        if written.is_ok() {
+            self.bytes += lines.len() as u64;
+        } else {
+            // What is half written stays where it is; its line is ended when the file is opened again.
             self.file = None;
         }
-        self.bytes += lines.len() as u64;
         written
     }
 
+    /// Brings what was appended to the disk. Only then do the oldest files go: what cannot be written costs nothing of before.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        self.file.as_ref().map_or(Ok(()), File::sync_data)
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        file.sync_data()?;
+        if self.may_be_over {
+            self.may_be_over = false;
+            if let Err(error) = self.remove_oldest() {
+                tracing::error!(%error, "the oldest files of the audit log cannot be removed");
+            }
+        }
+        Ok(())
     }
 
     fn file_for(&mut self, first: u64) -> io::Result<&mut File> {
@@ -83,16 +100,34 @@ impl Files {
             self.file = None;
         }
         if self.file.is_none() {
-            let path = self.folder.join(format!("{PREFIX}{first:020}{SUFFIX}"));
-            let mut options = OpenOptions::new();
-            self.file = Some(options.append(true).create(true).open(path)?);
-            self.bytes = 0;
-            File::open(&self.folder)?.sync_all()?;
-            self.remove_oldest()?;
+            let (file, bytes) = self.open_file(first)?;
+            self.file = Some(file);
+            self.bytes = bytes;
+            self.may_be_over = true;
         }
         self.file
             .as_mut()
             .ok_or_else(|| io::Error::other("no file is open"))
+    }
+
+    /// The newest file, if there is room in it, else a new one; and its bytes. Neither a restart nor a disk that is full for a
+    /// while begins a file of its own: each would push an old one out.
+    fn open_file(&self, first: u64) -> io::Result<(File, u64)> {
+        let mut path = self.folder.join(format!("{PREFIX}{first:020}{SUFFIX}"));
+        if let Some((_, newest)) = list(&self.folder)?.pop()
+            && fs::metadata(&newest)?.len() < self.bounds.file_bytes_max
+        {
+            path = newest;
+        }
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).append(true).create(true).open(path)?;
+        let mut bytes = file.metadata()?.len();
+        if !ends_with_line(&file, bytes)? {
+            file.write_all(b"\n")?;
+            bytes += 1;
+        }
+        File::open(&self.folder)?.sync_all()?;
+        Ok((file, bytes))
     }
 
     fn remove_oldest(&self) -> io::Result<()> {
@@ -106,6 +141,15 @@ impl Files {
         }
         Ok(())
     }
+}
+
+/// Whether the last line of a file was not cut short; an empty file has none.
+fn ends_with_line(file: &File, bytes: u64) -> io::Result<bool> {
+    let mut last = *b"\n";
+    if let Some(place) = bytes.checked_sub(1) {
+        file.read_exact_at(&mut last, place)?;
+    }
+    Ok(last == *b"\n")
 }
 
 /// The files with the sequence of their first records, the oldest first.
@@ -144,23 +188,29 @@ pub(super) fn read_after(
     Ok(())
 }
 
+/// Reads the records of one file until `take` has had enough; false if it has. A last line that lacks nothing but its end
+/// counts: its number is taken.
 fn read(path: &Path, take: &mut dyn FnMut(Record) -> bool) -> io::Result<bool> {
     let mut lines = BufReader::new(File::open(path)?);
     let mut line = Vec::new();
     loop {
         line.clear();
-        if lines.read_until(b'\n', &mut line)? == 0 || line.last() != Some(&b'\n') {
-            return Ok(true);
-        }
+        lines.read_until(b'\n', &mut line)?;
+        let is_ended = line.last() == Some(&b'\n');
         match serde_json::from_slice(&line) {
             Ok(record) => {
                 if !take(record) {
                     return Ok(false);
                 }
             }
-            Err(error) => {
+            Err(error) if is_ended => {
                 tracing::warn!(%error, file = %path.display(), "a line of the audit log cannot be read");
             }
+            // Nothing follows, or what is being written or was cut short.
+            Err(_) => {}
+        }
+        if !is_ended {
+            return Ok(true);
         }
     }
 }
@@ -168,6 +218,8 @@ fn read(path: &Path, take: &mut dyn FnMut(Record) -> bool) -> io::Result<bool> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     const SMALL: Bounds = Bounds {
@@ -209,7 +261,70 @@ mod tests {
         let all = [expected(1, "a"), expected(2, "b"), expected(3, "c")];
         assert_eq!(all_after(folder.path(), 0), all);
         assert_eq!(all_after(folder.path(), 2), all[2..]);
+        assert_eq!(list(folder.path()).unwrap().len(), 1);
         assert_eq!(all_after(folder.path(), 9), []);
+    }
+
+    #[test]
+    fn a_line_that_lacks_only_its_end_keeps_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = Files::open(folder.path(), SMALL).unwrap();
+        files.append(&mut [record("a"), record("b")]).unwrap();
+        drop(files);
+        let (_, path) = list(folder.path()).unwrap().remove(0);
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(file.metadata().unwrap().len() - 1).unwrap();
+
+        let mut files = Files::open(folder.path(), SMALL).unwrap();
+        files.append(&mut [record("c")]).unwrap();
+        let kept = all_after(folder.path(), 0);
+        assert!(kept.iter().map(|(number, _)| *number).eq(1..=3), "{kept:?}");
+    }
+
+    #[test]
+    fn restarts_go_on_in_the_newest_file_and_push_nothing_out() {
+        let folder = tempfile::tempdir().unwrap();
+        for _ in 0..12 {
+            let mut files = Files::open(folder.path(), SMALL).unwrap();
+            files.append(&mut [record("a")]).unwrap();
+            files.sync().unwrap();
+        }
+        let kept = all_after(folder.path(), 0);
+        assert!(
+            kept.iter().map(|(number, _)| *number).eq(1..=12),
+            "{kept:?}"
+        );
+        assert_eq!(list(folder.path()).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_full_disk_costs_what_comes_meanwhile_and_nothing_of_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let one_each = Bounds {
+            file_bytes_max: 1,
+            ..SMALL
+        };
+        let mut files = Files::open(folder.path(), one_each).unwrap();
+        for subject in ["a", "b", "c"] {
+            files.append(&mut [record(subject)]).unwrap();
+            files.sync().unwrap();
+        }
+        // Where the fourth file is to lie there is no room.
+        let full = folder.path().join(format!("{PREFIX}{:020}{SUFFIX}", 4));
+        symlink("/dev/full", &full).unwrap();
+        for _ in 0..5 {
+            files.append(&mut [record("lost")]).unwrap_err();
+        }
+        fs::remove_file(&full).unwrap();
+        let expected = |number: u64, subject: &str| (number, subject.to_owned());
+        let before = [expected(1, "a"), expected(2, "b"), expected(3, "c")];
+        assert_eq!(all_after(folder.path(), 0), before);
+
+        files.append(&mut [record("d")]).unwrap();
+        files.sync().unwrap();
+        // The gap tells of what was lost.
+        let after = [expected(2, "b"), expected(3, "c"), expected(9, "d")];
+        assert_eq!(all_after(folder.path(), 0), after);
     }
 
     #[test]
@@ -219,6 +334,7 @@ mod tests {
         for number in 0..100 {
             files.append(&mut [record(&number.to_string())]).unwrap();
         }
+        files.sync().unwrap();
         assert_eq!(list(folder.path()).unwrap().len(), 3);
         let kept = all_after(folder.path(), 0);
         assert!(

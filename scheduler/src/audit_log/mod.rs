@@ -62,15 +62,25 @@ impl AuditLog {
         })
     }
 
-    /// Writes a record down, soon. Waits while too many wait to be written.
-    pub(crate) async fn note(&self, record: Record) {
-        if self
-            .sender
-            .send(Message::Record(Box::new(record)))
-            .await
-            .is_err()
-        {
-            tracing::error!("the writer of the audit log is gone");
+    /// Takes a record and writes it down, soon. Waits while too many wait to be written; until then the record is left where it
+    /// is, for whoever gives up waiting.
+    pub(crate) async fn note(&self, record: &mut Option<Record>) {
+        let room = self.sender.reserve().await;
+        let Some(record) = record.take() else {
+            return;
+        };
+        match room {
+            Ok(room) => room.send(Message::Record(Box::new(record))),
+            Err(_) => tracing::error!("the writer of the audit log is gone"),
+        }
+    }
+
+    /// Writes a record down, soon, without waiting: it is lost if too many wait to be written.
+    pub(crate) fn note_at_once(&self, record: Record) {
+        let sent = self.sender.try_send(Message::Record(Box::new(record)));
+        if let Err(error) = sent {
+            counter!(names::AUDIT_FAILURES_TOTAL).increment(1);
+            tracing::error!(%error, lost = 1, "the audit log takes no record now");
         }
     }
 

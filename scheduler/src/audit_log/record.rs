@@ -41,7 +41,7 @@ pub(crate) struct Record {
     pub(crate) dry_run: bool,
     /// Its idempotency key, if it has one.
     pub(crate) request_id: String,
-    /// The code of the answer: `Ok`, or why not.
+    /// The code of the answer: `Ok`, or why not; `Cancelled` if the caller went away before.
     pub(crate) code: String,
     /// The reason that goes with the code, for programs.
     pub(crate) reason: String,

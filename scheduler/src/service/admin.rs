@@ -124,18 +124,18 @@ impl AdminService for Admin {
         request: Request<v1::TriggerSnapshotRequest>,
     ) -> Result<Response<v1::TriggerSnapshotResponse>, Status> {
         let _place = self.0.admit()?;
-        let revision = self.0.handle.with_state(|state| state.revision);
-        let triggered = self.0.handle.trigger_snapshot().await;
-        let triggered = triggered.map_err(|error| membership_status(&error));
         let who = caller_of(&request).on_record(String::new());
         let record = Record::told(
             "TriggerSnapshot",
             (&who, String::new()),
             request.remote_addr(),
         );
-        self.0
-            .note(record.answered_with(triggered.as_ref().err()))
-            .await;
+        let unanswered = self.0.unanswered(record);
+        let revision = self.0.handle.with_state(|state| state.revision);
+        let triggered = self.0.handle.trigger_snapshot().await;
+        let triggered = triggered.map_err(|error| membership_status(&error));
+        let refusal = triggered.as_ref().err();
+        unanswered.answer(|it| it.answered_with(refusal)).await;
         triggered?;
         Ok(Response::new(v1::TriggerSnapshotResponse {
             replica_id: self.0.config.replica_id.get(),
@@ -300,13 +300,13 @@ impl Admin {
         let author = caller.author(author);
         let allowed = require_admin(&self.0, (&caller, &author), "look into processes");
         let record = Record::told(method, (&caller.on_record(author), about), from);
+        let unanswered = self.0.unanswered(record);
         let answer = match allowed {
             Ok(()) => debug::ask(&self.0, (target, question), deadline).await,
             Err(refusal) => Err(refusal),
         };
-        self.0
-            .note(record.answered_with(answer.as_ref().err()))
-            .await;
+        let refusal = answer.as_ref().err();
+        unanswered.answer(|it| it.answered_with(refusal)).await;
         answer
     }
 }

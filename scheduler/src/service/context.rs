@@ -19,6 +19,7 @@ use crate::service::gate::Provider;
 use crate::service::past::Views;
 use crate::service::peer_pool::PeerPool;
 use crate::service::replies::Replies;
+use crate::service::unanswered::Unanswered;
 use crate::watch_hub::WatchHub;
 use muster_core::state::State;
 
@@ -136,14 +137,18 @@ impl Context {
         &self.0.views
     }
 
-    /// Writes a call into the audit log.
-    pub(crate) async fn note(&self, record: Record) {
+    /// A call that comes into the audit log once it is answered, or when its caller has gone.
+    pub(crate) fn unanswered(&self, record: Record) -> Unanswered<'_> {
         let record = Record {
-            time_ms: self.handle.now_ms(),
             replica: self.config.replica_id.get(),
             ..record
         };
-        self.audit.note(record).await;
+        Unanswered::new(&self.audit, record, move || self.handle.now_ms())
+    }
+
+    /// Writes a call with its answer into the audit log.
+    pub(crate) async fn note(&self, record: Record) {
+        self.unanswered(record).answer(|record| record).await;
     }
 
     /// Waits until no request is in work.

@@ -94,16 +94,15 @@ pub(crate) async fn start(
     // What is run may hold secrets: who enters which task is what counts.
     let subject = format!("job {}, task {}", open.job_id, open.task);
     let who = caller.on_record(open.author.clone());
-    let record = Record::told("Exec", (&who, subject), from);
+    let unanswered = context.unanswered(Record::told("Exec", (&who, subject), from));
     let leadership = context.handle.leadership().borrow().clone();
     let begun = match leadership.leader {
         _ if leadership.is_self => run_here(context, open, messages),
         Some(leader) => through(context, &leader.address, open, messages).await,
         None => Err(status::not_leader(None)),
     };
-    context
-        .note(record.answered_with(begun.as_ref().err()))
-        .await;
+    let refusal = begun.as_ref().err();
+    unanswered.answer(|it| it.answered_with(refusal)).await;
     begun
 }
 

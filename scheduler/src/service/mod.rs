@@ -36,6 +36,7 @@ mod replicas;
 mod replies;
 mod standings;
 mod stopping;
+mod unanswered;
 mod watch;
 mod worker;
 mod write;

@@ -30,19 +30,20 @@ const RETRY: Duration = Duration::from_millis(10);
 pub(crate) type Calling = (Instant, Option<SocketAddr>, Caller);
 
 /// Carries out a write: here if this replica leads, at the leader otherwise; waits for a leader and
-/// tries again until the deadline. What it was, by whom, and what it was answered is noted in the audit log.
+/// tries again until the deadline. What it was, by whom, and what it was answered is noted in the audit log, also if the caller does
+/// not wait for the answer.
 pub(crate) async fn write(
     context: &Context,
     mut write: Kind,
     (deadline, from, caller): Calling,
 ) -> Result<Outcome, Status> {
     caller.sign(&mut write);
-    let record = record(name(&write), (&write, &caller), from);
+    let unanswered = context.unanswered(record(name(&write), (&write, &caller), from));
     let result = match permit(context, &caller, &write, deadline).await {
         Ok(()) => attempts(context, write, deadline).await,
         Err(refusal) => Err(refusal),
     };
-    context.note(record.answered(&result)).await;
+    unanswered.answer(|it| it.answered(&result)).await;
     result
 }
 

@@ -113,6 +113,21 @@ impl Client {
             .pop()
     }
 
+    /// What the replica has in its audit log.
+    pub(crate) async fn audit_log(&self) -> Result<Vec<v1::AuditRecord>, Status> {
+        let request = v1::ReadAuditLogRequest {
+            author: "root".to_owned(),
+            ..v1::ReadAuditLogRequest::default()
+        };
+        let messages = self.admin().read_audit_log(request).await?;
+        let mut messages = messages.into_inner();
+        let mut records = Vec::new();
+        while let Some(message) = messages.message().await? {
+            records.extend(message.records);
+        }
+        Ok(records)
+    }
+
     pub(crate) async fn watch(
         &self,
         from: Option<u64>,

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use clap::Args;
 use muster_client::{Client, ClientError};
 use muster_scheduler::offline::{BackupError, Key, reseal};
+use muster_tls::begin_private;
 
 use super::{KeyFile, read, render};
 use crate::connection::{Options, current_user};
@@ -133,7 +134,7 @@ async fn send(sender: &SyncSender<Vec<u8>>, piece: Vec<u8>) -> bool {
 
 fn write(receiver: Receiver<Vec<u8>>, path: &Path, key: Option<&Key>) -> Result<(), Failure> {
     let about = |detail: String| Failure::new(format!("{}: {detail}", path.display()));
-    let file = File::create(path).map_err(|error| about(error.to_string()))?;
+    let file = begin(path).map_err(|error| about(error.to_string()))?;
     let mut out = BufWriter::new(file);
     let mut input = Pieces {
         receiver,
@@ -151,6 +152,15 @@ fn write(receiver: Receiver<Vec<u8>>, path: &Path, key: Option<&Key>) -> Result<
     }
     let synced = out.flush().and_then(|()| out.get_ref().sync_all());
     synced.map_err(|error| about(error.to_string()))
+}
+
+/// Begins a file that its owner alone reads: everybody's secrets come into it. One that was left of an earlier save may be open to
+/// others, and goes.
+fn begin(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => begin_private(path),
+    }
 }
 
 /// Reads what arrives.
@@ -171,5 +181,28 @@ impl Read for Pieces {
                 Err(_) => return Ok(0),
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_saved_is_for_its_owner_alone_also_where_a_file_was_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = partial(&folder.path().join("saved.backup"));
+        fs::write(&path, "left").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let (sender, receiver) = sync_channel(PIECES_AHEAD);
+        sender.send(b"no backup".to_vec()).unwrap();
+        drop(sender);
+        assert!(write(receiver, &path, None).is_err());
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     }
 }

@@ -1,0 +1,98 @@
+//! A call that is to be on record, and has no answer yet.
+
+use muster_proto::status;
+use tonic::{Code, Status};
+
+use crate::audit_log::{AuditLog, Record};
+use crate::service::write::UNKNOWN_OUTCOME;
+
+/// A call that is carried out. It is noted when it is answered, or else when this is dropped: whoever asked has gone or waits no
+/// longer, and what handles the call is dropped with it, although what it has proposed may take effect.
+pub(crate) struct Unanswered<'a> {
+    log: &'a AuditLog,
+    now_ms: Box<dyn Fn() -> u64 + Send + 'a>,
+    /// None once it is noted.
+    record: Option<Record>,
+}
+
+impl<'a> Unanswered<'a> {
+    /// A call from now on; `now_ms` tells when it is answered.
+    pub(crate) fn new(
+        log: &'a AuditLog,
+        record: Record,
+        now_ms: impl Fn() -> u64 + Send + 'a,
+    ) -> Self {
+        Self {
+            log,
+            now_ms: Box::new(now_ms),
+            record: Some(record),
+        }
+    }
+
+    /// Notes it with what `complete` says of its answer. Waits while too many records wait to be written.
+    pub(crate) async fn answer(mut self, complete: impl FnOnce(Record) -> Record) {
+        let record = self.record.take().map(complete);
+        self.record = record.map(|record| self.timed(record));
+        self.log.note(&mut self.record).await;
+    }
+
+    fn timed(&self, record: Record) -> Record {
+        Record {
+            time_ms: (self.now_ms)(),
+            ..record
+        }
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        let Some(mut record) = self.record.take() else {
+            return;
+        };
+        // One with an answer waited for room.
+        if record.code.is_empty() {
+            record = self.timed(record.answered_with(Some(&gone())));
+        }
+        self.log.note_at_once(record);
+    }
+}
+
+/// The answer that nobody was there for.
+fn gone() -> Status {
+    let message = "the caller has gone: whether it took effect is not known";
+    status::error(Code::Cancelled, UNKNOWN_OUTCOME, message, &[])
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::config::AuditSettings;
+
+    #[tokio::test]
+    async fn a_call_is_on_record_once_whether_it_is_answered_or_its_caller_goes_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = AuditLog::open(&AuditSettings::default(), folder.path()).unwrap();
+        let begin = |method: &str| {
+            let record = Record::told(method, ("ada", String::new()), None);
+            Unanswered::new(&log, record, || 7)
+        };
+        drop(begin("CancelJob"));
+        begin("Block").answer(|it| it.answered_with(None)).await;
+        log.sync().await;
+        let mut found = Vec::new();
+        let mut take = |record: Record| {
+            found.push(record);
+            true
+        };
+        log.read_after(0, &mut take).unwrap();
+        let [gone, answered] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!((&*gone.method, &*gone.code), ("CancelJob", "Cancelled"));
+        assert_eq!(gone.reason, UNKNOWN_OUTCOME);
+        assert_eq!((&*answered.method, &*answered.code), ("Block", "Ok"));
+        assert_eq!(answered.reason, "");
+        assert_eq!((gone.time_ms, answered.time_ms), (7, 7));
+    }
+}
