@@ -7,12 +7,13 @@ use std::sync::{Arc, mpsc};
 
 use muster_proto::raft::v1 as proto;
 
+use super::owner::Owner;
 use super::{ENTRIES_SKIPPED, RefoundError, TERMS_SKIPPED, disk, staging};
 use crate::backup::Backup;
 use crate::codec::{convert, frame};
 use crate::disk::{LogChange, LogDisk as _, MetaKey, RocksLog, SnapshotDirectory, SnapshotDisk};
 use crate::error::OpenError;
-use crate::identity::{DIRECTORY_VERSION, DirectoryLock};
+use crate::identity::DIRECTORY_VERSION;
 use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER, random_incarnation};
 use crate::peer::Peer;
 use crate::shared::Applied;
@@ -33,23 +34,24 @@ pub struct Foundation {
 
 impl Foundation {
     /// Makes the data directory of a replica that is the only member of a new group and goes on from a backup. Others join
-    /// it as they join any group.
+    /// it as they join any group. If the directory is there, all of it is its owner's.
     ///
     /// # Errors
-    /// [`RefoundError::NotEmpty`] if there is data already; what cannot be written.
+    /// [`RefoundError::NotEmpty`] if there is data already; [`RefoundError::Foreign`]; what cannot be written.
     pub fn restore<M: StateMachine>(&self, backup: Backup<M>) -> Result<(), RefoundError> {
+        let mut owner = Owner::of(&self.data_dir)?;
         if staging::holds_data(&self.data_dir) && !self.is_cut_off_restore() {
             return Err(RefoundError::NotEmpty {
                 directory: self.data_dir.clone(),
             });
         }
-        let _lock = DirectoryLock::take(&self.data_dir)?;
+        let _lock = owner.lock()?;
         let mut state = backup.state;
         state.refound(&backup.members);
         let staged = staging::clear(&self.data_dir)?;
         self.write(&staged, (backup.term, backup.index), state)?;
         staging::seal(&self.data_dir)?;
-        staging::take_place(&self.data_dir, "before-restore")?;
+        staging::take_place(&self.data_dir, "before-restore", &owner)?;
         Ok(())
     }
 

@@ -4,12 +4,15 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::syncfs;
+
 use super::disk;
+use super::owner::Owner;
 use crate::error::OpenError;
 use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
 
 /// Folder of data that has not taken its place yet.
-const STAGED: &str = "refounding";
+pub(super) const STAGED: &str = "refounding";
 /// File in it that says that the data is whole.
 const WHOLE: &str = "whole";
 /// The folders of a replica's data. The log goes last: without its new log a directory starts nothing.
@@ -61,9 +64,13 @@ pub(super) fn seal(directory: &Path) -> Result<(), OpenError> {
 }
 
 /// Puts the staged data in its place, and what was there into the folder `kept`. Begun anew, it goes on where it stopped.
-pub(super) fn take_place(directory: &Path, kept: &str) -> Result<(), OpenError> {
+/// Nothing is in its place before it is the owner's.
+pub(super) fn take_place(directory: &Path, kept: &str, owner: &Owner) -> Result<(), OpenError> {
+    owner.give(&[STAGED])?;
     let staged = directory.join(STAGED);
     let moved = || -> io::Result<()> {
+        // The sync of a folder covers the names in it, and not whose they are.
+        syncfs(File::open(directory)?)?;
         for name in FOLDERS {
             let (new, place) = (staged.join(name), directory.join(name));
             if !new.exists() {
@@ -87,7 +94,8 @@ pub(super) fn take_place(directory: &Path, kept: &str) -> Result<(), OpenError> 
             directory.display()
         );
         disk(operation, source)
-    })
+    })?;
+    owner.give(&[kept])
 }
 
 fn sync(directory: &Path) -> io::Result<()> {
