@@ -21,6 +21,9 @@ use crate::snapshot::SnapshotStore;
 use crate::state_machine::StateMachine;
 use crate::types::{LeaderId, LogId, Membership, Node, StoredMembership};
 
+/// Beginning of the name of the folder that keeps what lay where the data belongs.
+const KEPT: &str = "before-restore";
+
 /// The only member of a group that is founded anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Foundation {
@@ -37,28 +40,35 @@ impl Foundation {
     /// it as they join any group. If the directory is there, all of it is its owner's.
     ///
     /// # Errors
-    /// [`RefoundError::NotEmpty`] if there is data already; [`RefoundError::Foreign`]; what cannot be written.
+    /// [`RefoundError::NotEmpty`] if there is data already; [`RefoundError::Finished`] if an earlier run had only to be finished;
+    /// [`RefoundError::Foreign`]; what cannot be written.
     pub fn restore<M: StateMachine>(&self, backup: Backup<M>) -> Result<(), RefoundError> {
-        let mut owner = Owner::of(&self.data_dir)?;
-        if staging::holds_data(&self.data_dir) && !self.is_cut_off_restore() {
-            return Err(RefoundError::NotEmpty {
-                directory: self.data_dir.clone(),
-            });
+        let directory = self.data_dir.clone();
+        let mut owner = Owner::of(&directory)?;
+        if staging::holds_data(&directory) && !self.is_cut_off() {
+            return Err(RefoundError::NotEmpty { directory });
         }
         let _lock = owner.lock()?;
+        let kept = staging::kept_name(&directory, KEPT);
+        if staging::is_settled(&directory) {
+            // The file that is restored now may be another one.
+            staging::take_place(&directory, &kept, &owner)?;
+            return Err(RefoundError::Finished { directory });
+        }
         let mut state = backup.state;
         state.refound(&backup.members);
-        let staged = staging::clear(&self.data_dir)?;
+        let staged = staging::clear(&directory)?;
         self.write(&staged, (backup.term, backup.index), state)?;
-        staging::seal(&self.data_dir)?;
-        staging::take_place(&self.data_dir, "before-restore", &owner)?;
+        staging::seal(&directory)?;
+        staging::take_place(&directory, &kept, &owner)?;
         Ok(())
     }
 
-    /// Whether an earlier restore was cut off here: there is nothing but what it staged or put in its place.
-    fn is_cut_off_restore(&self) -> bool {
-        staging::refuse_half_made(&self.data_dir).is_err()
-            && !self.data_dir.join(LOG_FOLDER).exists()
+    /// Whether an earlier run was cut off here, and may be finished or begun anew: without a log there is nothing to lose.
+    fn is_cut_off(&self) -> bool {
+        let is_begun = staging::refuse_half_made(&self.data_dir).is_err();
+        let has_log = self.data_dir.join(LOG_FOLDER).exists();
+        staging::is_settled(&self.data_dir) || (is_begun && !has_log)
     }
 
     /// Writes the data of the group into an empty folder; `last` are the term and the index that the state covers.

@@ -44,6 +44,14 @@ pub enum RefoundError {
         /// The directory.
         directory: PathBuf,
     },
+    /// An earlier run had been cut off when its data was whole. What was left of it is done now, and nothing else.
+    #[error(
+        "an earlier restore or recovery of {directory} had been cut off, and is finished now: start the replica"
+    )]
+    Finished {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// The directory is another user's, to whom only root could give what would be written.
     #[error(
         "{directory} belongs to user {owner}, as whom its replica runs, and what another user writes there it cannot use: \

@@ -53,6 +53,22 @@ pub(super) fn is_whole(directory: &Path) -> bool {
     directory.join(STAGED).join(WHOLE).exists()
 }
 
+/// Whether nothing is left of an earlier run but to take its place: its data is whole, or none of it is staged any more.
+pub(super) fn is_settled(directory: &Path) -> bool {
+    let staged = directory.join(STAGED);
+    let is_staged = |name: &str| staged.join(name).exists();
+    let is_there = |name: &str| is_staged(name) || directory.join(name).exists();
+    let is_decided = is_whole(directory) || !FOLDERS.into_iter().any(is_staged);
+    staged.exists() && is_decided && FOLDERS.into_iter().all(is_there)
+}
+
+/// A name that no folder in the directory has, for what was there before.
+pub(super) fn kept_name(directory: &Path, beginning: &str) -> String {
+    let names = (1u32..).map(|number| format!("{beginning}-{number}"));
+    let mut free = names.filter(|name| !directory.join(name).exists());
+    free.next().unwrap_or_else(|| beginning.to_owned())
+}
+
 /// Notes that the staged data is whole: from now on it takes its place, whatever happens.
 pub(super) fn seal(directory: &Path) -> Result<(), OpenError> {
     let staged = directory.join(STAGED);

@@ -64,8 +64,8 @@ impl<M: StateMachine> Survivor<M> {
     /// is changed, and all of it stays its owner's.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] while a replica holds the directory; [`RefoundError::NoGroup`]; [`RefoundError::Foreign`]; what
-    /// cannot be read, and why.
+    /// [`OpenError::InUse`] while a replica holds the directory; [`RefoundError::NoGroup`]; [`RefoundError::Finished`] if
+    /// an earlier run had only to be finished; [`RefoundError::Foreign`]; what cannot be read, and why.
     pub fn read(directory: &Path) -> Result<Self, RefoundError> {
         let mut owner = Owner::of(directory)?;
         for folder in [LOG_FOLDER, SNAPSHOT_FOLDER] {
@@ -76,12 +76,10 @@ impl<M: StateMachine> Survivor<M> {
         }
         let lock = owner.lock()?;
         if staging::is_whole(directory) {
-            // An earlier recovery had decided already: nothing is left to ask.
-            staging::take_place(directory, &kept_name(directory), &owner)?;
-            return Err(RefoundError::Refused(format!(
-                "an earlier recovery of {} had been cut off, and is finished now: start the replica",
-                directory.display()
-            )));
+            // An earlier run had decided already: nothing is left to ask.
+            staging::take_place(directory, &staging::kept_name(directory, KEPT), &owner)?;
+            let directory = directory.to_owned();
+            return Err(RefoundError::Finished { directory });
         }
         let path = directory.join(LOG_FOLDER);
         let log = RocksLog::open(&path)
@@ -177,17 +175,10 @@ impl<M: StateMachine> Survivor<M> {
         // The database must be closed before its folder moves; that gives the directory free, too.
         drop(self.log);
         let _lock = self.owner.lock()?;
-        let kept = kept_name(&self.directory);
+        let kept = staging::kept_name(&self.directory, KEPT);
         staging::take_place(&self.directory, &kept, &self.owner)?;
         Ok(self.directory.join(kept))
     }
-}
-
-/// A name that no folder in the directory has.
-fn kept_name(directory: &Path) -> String {
-    let names = (1u32..).map(|number| format!("{KEPT}-{number}"));
-    let mut free = names.filter(|name| !directory.join(name).exists());
-    free.next().unwrap_or_else(|| KEPT.to_owned())
 }
 
 /// Applies every entry after the state's; gives the time of the newest one with commands.

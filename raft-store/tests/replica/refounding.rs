@@ -231,6 +231,72 @@ async fn a_restore_that_was_cut_off_starts_nothing_and_is_finished_by_another_on
     assert_eq!(handle.fork().totals["a"], 3);
 }
 
+/// Opens what was restored into a directory, if it is all there.
+async fn assert_is_restored(directory: &Path) {
+    let handle = eventually(
+        "a free directory",
+        async || match Handle::<Counter>::open(config(9, directory)).await {
+            Ok(handle) => Some(handle),
+            Err(OpenError::InUse { .. }) => None,
+            Err(error) => panic!("{error:?}"),
+        },
+    )
+    .await;
+    leads(&handle).await;
+    assert_eq!(handle.fork().totals["a"], 3);
+    handle.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_was_cut_off_when_its_data_was_whole_is_finished_by_another_one() {
+    let backup = backup().await;
+    let folder = TempDir::new().unwrap();
+    // What has not taken its place when the machine ends, and whether it is still noted as whole.
+    let cuts: [(&[&str], bool); 4] = [
+        (&["snapshots", "log"], true),
+        (&["log"], true),
+        (&[], true),
+        (&[], false),
+    ];
+    for (number, (staged, is_noted)) in cuts.into_iter().enumerate() {
+        let directory = folder.path().join(number.to_string());
+        foundation(&directory).restore(backup.clone()).unwrap();
+        let refounding = directory.join("refounding");
+        fs::create_dir(&refounding).unwrap();
+        for name in staged {
+            fs::rename(directory.join(name), refounding.join(name)).unwrap();
+        }
+        if is_noted {
+            fs::write(refounding.join("whole"), "").unwrap();
+        }
+        let refused = Handle::<Counter>::open(config(9, &directory)).await;
+        assert!(matches!(refused, Err(OpenError::HalfRefounded { .. })));
+
+        let again = foundation(&directory).restore(backup.clone());
+        assert!(
+            matches!(again, Err(RefoundError::Finished { .. })),
+            "{staged:?}: {again:?}"
+        );
+        assert!(!refounding.exists());
+        assert_is_restored(&directory).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recovery_that_was_cut_off_before_its_data_was_whole_is_no_place_to_restore_into() {
+    let backup = backup().await;
+    let folder = TempDir::new().unwrap();
+    foundation(folder.path()).restore(backup.clone()).unwrap();
+    fs::create_dir_all(folder.path().join("refounding/snapshots")).unwrap();
+    let refused = foundation(folder.path()).restore(backup);
+    assert!(
+        matches!(refused, Err(RefoundError::NotEmpty { .. })),
+        "{refused:?}"
+    );
+    // It reads what is there, and may begin anew.
+    assert!(Survivor::<Counter>::read(folder.path()).is_ok());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_survivor_goes_on_alone_and_whoever_comes_back_is_told_that_it_is_no_member() {
     let mut cluster = Cluster::start(|_| {}).await;
