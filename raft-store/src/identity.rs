@@ -16,7 +16,8 @@ use crate::error::OpenError;
 /// Layout of the whole directory.
 pub(crate) const DIRECTORY_VERSION: u32 = 1;
 
-const LOCK_FILE: &str = "lock";
+/// File of a data directory that whoever works on it holds locked.
+pub(crate) const LOCK_FILE: &str = "lock";
 
 /// Holds a data directory for this process.
 #[derive(Debug)]

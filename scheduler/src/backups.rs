@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
+use muster_core::ids::ReplicaId;
 use muster_core::state::State;
 use muster_raft_store::backup::{About, Backup, BackupError, Key, KeyError, Picture};
 use muster_tls::{begin_private, create_private_folder};
@@ -55,6 +56,11 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
         return;
     };
     gauge!(names::BACKUP_INTERVAL_SECONDS).set(seconds(settings.every_ms));
+    let (tried, replica) = (folder.clone(), context.config.replica_id);
+    // Nobody waits for it: a folder of another machine may hang.
+    drop(tokio::task::spawn_blocking(move || {
+        warn_unless_writable(&tried, replica);
+    }));
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut not_before_ms = 0;
@@ -81,6 +87,41 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
         } else {
             now_ms + RETRY_MS.min(settings.every_ms)
         };
+    }
+}
+
+/// Says at the start that no backup can be written. A follower would say it only when it leads, and is to take one.
+fn warn_unless_writable(folder: &Path, replica: ReplicaId) {
+    if let Err(error) = try_writing(folder, replica) {
+        tracing::warn!(
+            folder = %folder.display(),
+            %error,
+            way_out = way_out(&error),
+            "this replica can write no backups into `backup.dir`"
+        );
+    }
+}
+
+/// Makes a file in a folder, and removes it.
+fn try_writing(folder: &Path, replica: ReplicaId) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    // Replicas that share the folder may start at the same time.
+    let path = folder.join(format!(".tried-by-{replica}"));
+    File::create(&path)?;
+    fs::remove_file(path)
+}
+
+/// What an admin can do about a folder that cannot be written.
+fn way_out(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "under systemd, name the folder in `ReadWritePaths=` of a drop-in for the unit (docs/backup.md), \
+             which keeps all but its state directory read-only; else mount it to be written"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "give the folder to the user whom this replica runs as (docs/backup.md)"
+        }
+        _ => "mend the folder, or name another one",
     }
 }
 
@@ -282,6 +323,24 @@ mod tests {
         let mut names: Vec<String> = names_in(folder).collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn a_folder_is_tried_without_a_trace_and_a_failure_has_a_way_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        for _ in 0..2 {
+            try_writing(&path, ReplicaId(1)).unwrap();
+            assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+        }
+        // Below a file there is no folder, whoever asks.
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = try_writing(&file.join("below"), ReplicaId(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
+        let way_out = |kind: io::ErrorKind| way_out(&io::Error::from(kind));
+        assert!(way_out(io::ErrorKind::ReadOnlyFilesystem).contains("ReadWritePaths="));
+        assert!(way_out(io::ErrorKind::PermissionDenied).contains("give the folder"));
     }
 
     #[test]

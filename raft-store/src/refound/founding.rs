@@ -7,12 +7,13 @@ use std::sync::{Arc, mpsc};
 
 use muster_proto::raft::v1 as proto;
 
+use super::owner::Owner;
 use super::{ENTRIES_SKIPPED, RefoundError, TERMS_SKIPPED, disk, staging};
 use crate::backup::Backup;
 use crate::codec::{convert, frame};
 use crate::disk::{LogChange, LogDisk as _, MetaKey, RocksLog, SnapshotDirectory, SnapshotDisk};
 use crate::error::OpenError;
-use crate::identity::{DIRECTORY_VERSION, DirectoryLock};
+use crate::identity::DIRECTORY_VERSION;
 use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER, random_incarnation};
 use crate::peer::Peer;
 use crate::seams::{Clock as _, WallClock};
@@ -20,6 +21,9 @@ use crate::shared::Applied;
 use crate::snapshot::SnapshotStore;
 use crate::state_machine::StateMachine;
 use crate::types::{LeaderId, LogId, Membership, Node, StoredMembership};
+
+/// Beginning of the name of the folder that keeps what lay where the data belongs.
+const KEPT: &str = "before-restore";
 
 /// The only member of a group that is founded anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,30 +38,38 @@ pub struct Foundation {
 
 impl Foundation {
     /// Makes the data directory of a replica that is the only member of a new group and goes on from a backup. Others join
-    /// it as they join any group.
+    /// it as they join any group. If the directory is there, all of it is its owner's.
     ///
     /// # Errors
-    /// [`RefoundError::NotEmpty`] if there is data already; what cannot be written.
+    /// [`RefoundError::NotEmpty`] if there is data already; [`RefoundError::Finished`] if an earlier run had only to be finished;
+    /// [`RefoundError::Foreign`]; what cannot be written.
     pub fn restore<M: StateMachine>(&self, backup: Backup<M>) -> Result<(), RefoundError> {
-        if staging::holds_data(&self.data_dir) && !self.is_cut_off_restore() {
-            return Err(RefoundError::NotEmpty {
-                directory: self.data_dir.clone(),
-            });
+        let directory = self.data_dir.clone();
+        let mut owner = Owner::of(&directory)?;
+        if staging::holds_data(&directory) && !self.is_cut_off() {
+            return Err(RefoundError::NotEmpty { directory });
         }
-        let _lock = DirectoryLock::take(&self.data_dir)?;
+        let _lock = owner.lock()?;
+        let kept = staging::kept_name(&directory, KEPT);
+        if staging::is_settled(&directory) {
+            // The file that is restored now may be another one.
+            staging::take_place(&directory, &kept, &owner)?;
+            return Err(RefoundError::Finished { directory });
+        }
         let mut state = backup.state;
         state.refound(&backup.members, WallClock.now_ms());
-        let staged = staging::clear(&self.data_dir)?;
+        let staged = staging::clear(&directory)?;
         self.write(&staged, (backup.term, backup.index), state)?;
-        staging::seal(&self.data_dir)?;
-        staging::take_place(&self.data_dir, "before-restore")?;
+        staging::seal(&directory)?;
+        staging::take_place(&directory, &kept, &owner)?;
         Ok(())
     }
 
-    /// Whether an earlier restore was cut off here: there is nothing but what it staged or put in its place.
-    fn is_cut_off_restore(&self) -> bool {
-        staging::refuse_half_made(&self.data_dir).is_err()
-            && !self.data_dir.join(LOG_FOLDER).exists()
+    /// Whether an earlier run was cut off here, and may be finished or begun anew: without a log there is nothing to lose.
+    fn is_cut_off(&self) -> bool {
+        let is_begun = staging::refuse_half_made(&self.data_dir).is_err();
+        let has_log = self.data_dir.join(LOG_FOLDER).exists();
+        staging::is_settled(&self.data_dir) || (is_begun && !has_log)
     }
 
     /// Writes the data of the group into an empty folder; `last` are the term and the index that the state covers.

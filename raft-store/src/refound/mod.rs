@@ -7,9 +7,11 @@
 //! old group can have reached, so an old replica that asks learns that it is a member no more; and the state itself skips
 //! revisions ([`StateMachine::refound`]), so whoever obeys its leader obeys no older one.
 //!
-//! A directory that is only half made is refused at a start, and made whole by the same command again.
+//! A directory that is only half made is refused at a start, and made whole by the same command again. Whoever works on it, what
+//! is written is its owner's in the end: as that user its replica runs.
 
 mod founding;
+mod owner;
 mod staging;
 mod survivor;
 
@@ -41,6 +43,25 @@ pub enum RefoundError {
     NotEmpty {
         /// The directory.
         directory: PathBuf,
+    },
+    /// An earlier run had been cut off when its data was whole. What was left of it is done now, and nothing else.
+    #[error(
+        "an earlier restore or recovery of {directory} had been cut off, and is finished now: start the replica"
+    )]
+    Finished {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The directory is another user's, to whom only root could give what would be written.
+    #[error(
+        "{directory} belongs to user {owner}, as whom its replica runs, and what another user writes there it cannot use: \
+         do this as root, or as its owner: runuser -u {owner} -- muster ..."
+    )]
+    Foreign {
+        /// The directory.
+        directory: PathBuf,
+        /// Its owner's name, or number where this host knows no name.
+        owner: String,
     },
     /// There is no data.
     #[error("{directory} holds no data of a replica")]

@@ -4,12 +4,15 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::syncfs;
+
 use super::disk;
+use super::owner::Owner;
 use crate::error::OpenError;
 use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
 
 /// Folder of data that has not taken its place yet.
-const STAGED: &str = "refounding";
+pub(super) const STAGED: &str = "refounding";
 /// File in it that says that the data is whole.
 const WHOLE: &str = "whole";
 /// The folders of a replica's data. The log goes last: without its new log a directory starts nothing.
@@ -50,6 +53,22 @@ pub(super) fn is_whole(directory: &Path) -> bool {
     directory.join(STAGED).join(WHOLE).exists()
 }
 
+/// Whether nothing is left of an earlier run but to take its place: its data is whole, or none of it is staged any more.
+pub(super) fn is_settled(directory: &Path) -> bool {
+    let staged = directory.join(STAGED);
+    let is_staged = |name: &str| staged.join(name).exists();
+    let is_there = |name: &str| is_staged(name) || directory.join(name).exists();
+    let is_decided = is_whole(directory) || !FOLDERS.into_iter().any(is_staged);
+    staged.exists() && is_decided && FOLDERS.into_iter().all(is_there)
+}
+
+/// A name that no folder in the directory has, for what was there before.
+pub(super) fn kept_name(directory: &Path, beginning: &str) -> String {
+    let names = (1u32..).map(|number| format!("{beginning}-{number}"));
+    let mut free = names.filter(|name| !directory.join(name).exists());
+    free.next().unwrap_or_else(|| beginning.to_owned())
+}
+
 /// Notes that the staged data is whole: from now on it takes its place, whatever happens.
 pub(super) fn seal(directory: &Path) -> Result<(), OpenError> {
     let staged = directory.join(STAGED);
@@ -61,9 +80,13 @@ pub(super) fn seal(directory: &Path) -> Result<(), OpenError> {
 }
 
 /// Puts the staged data in its place, and what was there into the folder `kept`. Begun anew, it goes on where it stopped.
-pub(super) fn take_place(directory: &Path, kept: &str) -> Result<(), OpenError> {
+/// Nothing is in its place before it is the owner's.
+pub(super) fn take_place(directory: &Path, kept: &str, owner: &Owner) -> Result<(), OpenError> {
+    owner.give(&[STAGED])?;
     let staged = directory.join(STAGED);
     let moved = || -> io::Result<()> {
+        // The sync of a folder covers the names in it, and not whose they are.
+        syncfs(File::open(directory)?)?;
         for name in FOLDERS {
             let (new, place) = (staged.join(name), directory.join(name));
             if !new.exists() {
@@ -87,7 +110,8 @@ pub(super) fn take_place(directory: &Path, kept: &str) -> Result<(), OpenError> 
             directory.display()
         );
         disk(operation, source)
-    })
+    })?;
+    owner.give(&[kept])
 }
 
 fn sync(directory: &Path) -> io::Result<()> {

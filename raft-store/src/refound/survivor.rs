@@ -8,11 +8,12 @@ use muster_proto::raft::v1 as proto;
 use openraft::impls::EntryPayload;
 
 use super::founding::Foundation;
+use super::owner::Owner;
 use super::{RefoundError, disk, staging};
 use crate::codec::{convert, frame, record};
 use crate::disk::{LogDisk as _, MetaKey, RocksLog, SnapshotDirectory};
 use crate::error::OpenError;
-use crate::identity::{self, DirectoryLock};
+use crate::identity;
 use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
 use crate::peer::Peer;
 use crate::remains;
@@ -37,6 +38,8 @@ pub struct Survivor<M: StateMachine> {
     membership: StoredMembership,
     loss: Loss,
     log: RocksLog,
+    // Dropped last: a database that is open makes files.
+    owner: Owner,
 }
 
 /// What is known of what the group may have decided beyond what a survivor has.
@@ -59,30 +62,31 @@ pub struct Loss {
 
 impl<M: StateMachine> Survivor<M> {
     /// Reads the data directory of a replica that does not run. The database recovers as it does at every start; nothing else
-    /// is changed.
+    /// is changed, and all of it stays its owner's.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] while a replica holds the directory; [`RefoundError::NoGroup`]; what cannot be read, and why.
+    /// [`OpenError::InUse`] while a replica holds the directory; [`RefoundError::NoGroup`]; [`RefoundError::Finished`] if
+    /// an earlier run had only to be finished; [`RefoundError::Foreign`]; what cannot be read, and why.
     pub fn read(directory: &Path) -> Result<Self, RefoundError> {
+        let mut owner = Owner::of(directory)?;
         for folder in [LOG_FOLDER, SNAPSHOT_FOLDER] {
             if !directory.join(folder).is_dir() && !staging::is_whole(directory) {
                 let directory = directory.to_owned();
                 return Err(RefoundError::Nothing { directory });
             }
         }
-        let lock = DirectoryLock::take(directory)?;
+        let lock = owner.lock()?;
         if staging::is_whole(directory) {
-            // An earlier recovery had decided already: nothing is left to ask.
-            staging::take_place(directory, &kept_name(directory))?;
-            return Err(RefoundError::Refused(format!(
-                "an earlier recovery of {} had been cut off, and is finished now: start the replica",
-                directory.display()
-            )));
+            // An earlier run had decided already: nothing is left to ask.
+            staging::take_place(directory, &staging::kept_name(directory, KEPT), &owner)?;
+            let directory = directory.to_owned();
+            return Err(RefoundError::Finished { directory });
         }
         let path = directory.join(LOG_FOLDER);
         let log = RocksLog::open(&path)
             .map_err(|source| disk(format!("opening {}", path.display()), source))?
             .guarded_by(lock);
+        owner.give(&[LOG_FOLDER])?;
         let identity = identity::stored(&log)?.ok_or(RefoundError::NoGroup)?;
         let path = directory.join(SNAPSHOT_FOLDER);
         let snapshots = SnapshotDirectory::open(&path)
@@ -96,6 +100,8 @@ impl<M: StateMachine> Survivor<M> {
             return Err(RefoundError::NoGroup);
         }
         let committed = remains::position(&log, MetaKey::Committed)?.unwrap_or_default();
+        // Once more, what the database has made since: somebody is asked next, and may end it by a signal.
+        owner.give(&[LOG_FOLDER])?;
         Ok(Self {
             directory: directory.to_owned(),
             identity,
@@ -109,6 +115,7 @@ impl<M: StateMachine> Survivor<M> {
             state: applied.state,
             membership: applied.membership,
             log,
+            owner,
         })
     }
 
@@ -168,18 +175,11 @@ impl<M: StateMachine> Survivor<M> {
         staging::seal(&self.directory)?;
         // The database must be closed before its folder moves; that gives the directory free, too.
         drop(self.log);
-        let _lock = DirectoryLock::take(&self.directory)?;
-        let kept = kept_name(&self.directory);
-        staging::take_place(&self.directory, &kept)?;
+        let _lock = self.owner.lock()?;
+        let kept = staging::kept_name(&self.directory, KEPT);
+        staging::take_place(&self.directory, &kept, &self.owner)?;
         Ok(self.directory.join(kept))
     }
-}
-
-/// A name that no folder in the directory has.
-fn kept_name(directory: &Path) -> String {
-    let names = (1u32..).map(|number| format!("{KEPT}-{number}"));
-    let mut free = names.filter(|name| !directory.join(name).exists());
-    free.next().unwrap_or_else(|| KEPT.to_owned())
 }
 
 /// Applies every entry after the state's; gives the time of the newest one with commands.

@@ -1,6 +1,10 @@
 //! Groups founded anew: from a backup, and from a replica that survived the loss of the majority.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, lchown};
+use std::path::{Path, PathBuf};
 
 use muster_raft_store::backup::{About, Backup};
 use muster_raft_store::{Foundation, Handle, OpenError, Peer, RefoundError, Survivor};
@@ -12,6 +16,8 @@ use crate::support::{config, eventually, leads};
 
 /// What the counter's state skips when it is carried over.
 const SKIPPED: u64 = 1_000_000;
+/// Number of a user and a group without rights: a replica does not run as root, and an admin is root.
+const NOBODY: u32 = 65_534;
 
 fn about() -> About {
     About {
@@ -53,6 +59,122 @@ async fn survivor(node: &Node) -> Survivor<Counter> {
         }
     })
     .await
+}
+
+/// False where this shows nothing.
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        drop(writeln!(
+            std::io::stderr(),
+            "skipped: only root gives files to others"
+        ));
+    }
+    is_root
+}
+
+/// A folder and all that is in it.
+fn all_of(folder: &Path) -> Vec<PathBuf> {
+    let mut found = vec![folder.to_owned()];
+    let mut looked_at = 0;
+    while let Some(path) = found.get(looked_at).cloned() {
+        looked_at += 1;
+        if path.is_dir() {
+            let entries = fs::read_dir(path).unwrap();
+            found.extend(entries.map(|entry| entry.unwrap().path()));
+        }
+    }
+    found
+}
+
+fn give_to_nobody(folder: &Path) {
+    for path in all_of(folder) {
+        lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+}
+
+/// Checks that nothing in a folder is anybody's but nobody's.
+fn assert_is_nobodys(folder: &Path) {
+    let about = |path: &PathBuf| fs::symlink_metadata(path).unwrap();
+    let mut others = all_of(folder);
+    others.retain(|path| (about(path).uid(), about(path).gid()) != (NOBODY, NOBODY));
+    assert!(others.is_empty(), "{others:?}");
+}
+
+/// Names of the entries of a folder.
+fn names(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string();
+    entries.map(|entry| name(entry).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_root_restores_is_the_owners_of_the_directory() {
+    if !is_root() {
+        return;
+    }
+    let backup = backup().await;
+    let folder = TempDir::new().unwrap();
+    let directory = folder.path();
+    // Root's own entry is none of ours.
+    fs::create_dir(directory.join("lost+found")).unwrap();
+    lchown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
+    foundation(directory).restore(backup).unwrap();
+    let expected = ["lock", "log", "lost+found", "snapshots"];
+    assert_eq!(
+        names(directory),
+        BTreeSet::from(expected.map(str::to_owned))
+    );
+    let foreign = fs::metadata(directory.join("lost+found")).unwrap();
+    assert_eq!(foreign.uid(), 0);
+    fs::remove_dir(directory.join("lost+found")).unwrap();
+    assert_is_nobodys(directory);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_root_is_refused_nothing_changes_hands() {
+    if !is_root() {
+        return;
+    }
+    let backup = backup().await;
+    let folder = TempDir::new().unwrap();
+    let directory = folder.path();
+    fs::create_dir(directory.join("log")).unwrap();
+    lchown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
+    let refused = foundation(directory).restore(backup);
+    assert!(
+        matches!(refused, Err(RefoundError::NotEmpty { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(fs::metadata(directory.join("log")).unwrap().uid(), 0);
+    assert_eq!(names(directory), BTreeSet::from(["log".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_root_reads_and_recovers_stays_its_owners() {
+    if !is_root() {
+        return;
+    }
+    let mut cluster = Cluster::start(|_| {}).await;
+    cluster.add("a", 1).await;
+    cluster.converge().await;
+    for node in &mut cluster.nodes {
+        node.kill();
+    }
+    let node = &cluster.nodes[0];
+    let directory = node.directory.path();
+    // Once it can be read, nobody writes there any more.
+    drop(survivor(node).await);
+    give_to_nobody(directory);
+
+    let read = survivor(node).await;
+    // Whoever asks may be ended here.
+    assert_is_nobodys(directory);
+    drop(read);
+    assert_is_nobodys(directory);
+    let kept = survivor(node).await.recover().unwrap();
+    assert!(kept.join("log").is_dir());
+    assert_is_nobodys(directory);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +219,7 @@ async fn a_restore_that_was_cut_off_starts_nothing_and_is_finished_by_another_on
     let backup = backup().await;
     let folder = TempDir::new().unwrap();
     let directory = folder.path().to_owned();
-    std::fs::create_dir_all(directory.join("refounding/log")).unwrap();
+    fs::create_dir_all(directory.join("refounding/log")).unwrap();
     let refused = Handle::<Counter>::open(config(9, &directory)).await;
     assert!(matches!(refused, Err(OpenError::HalfRefounded { .. })));
 
@@ -107,6 +229,72 @@ async fn a_restore_that_was_cut_off_starts_nothing_and_is_finished_by_another_on
         .unwrap();
     leads(&handle).await;
     assert_eq!(handle.fork().totals["a"], 3);
+}
+
+/// Opens what was restored into a directory, if it is all there.
+async fn assert_is_restored(directory: &Path) {
+    let handle = eventually(
+        "a free directory",
+        async || match Handle::<Counter>::open(config(9, directory)).await {
+            Ok(handle) => Some(handle),
+            Err(OpenError::InUse { .. }) => None,
+            Err(error) => panic!("{error:?}"),
+        },
+    )
+    .await;
+    leads(&handle).await;
+    assert_eq!(handle.fork().totals["a"], 3);
+    handle.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_was_cut_off_when_its_data_was_whole_is_finished_by_another_one() {
+    let backup = backup().await;
+    let folder = TempDir::new().unwrap();
+    // What has not taken its place when the machine ends, and whether it is still noted as whole.
+    let cuts: [(&[&str], bool); 4] = [
+        (&["snapshots", "log"], true),
+        (&["log"], true),
+        (&[], true),
+        (&[], false),
+    ];
+    for (number, (staged, is_noted)) in cuts.into_iter().enumerate() {
+        let directory = folder.path().join(number.to_string());
+        foundation(&directory).restore(backup.clone()).unwrap();
+        let refounding = directory.join("refounding");
+        fs::create_dir(&refounding).unwrap();
+        for name in staged {
+            fs::rename(directory.join(name), refounding.join(name)).unwrap();
+        }
+        if is_noted {
+            fs::write(refounding.join("whole"), "").unwrap();
+        }
+        let refused = Handle::<Counter>::open(config(9, &directory)).await;
+        assert!(matches!(refused, Err(OpenError::HalfRefounded { .. })));
+
+        let again = foundation(&directory).restore(backup.clone());
+        assert!(
+            matches!(again, Err(RefoundError::Finished { .. })),
+            "{staged:?}: {again:?}"
+        );
+        assert!(!refounding.exists());
+        assert_is_restored(&directory).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recovery_that_was_cut_off_before_its_data_was_whole_is_no_place_to_restore_into() {
+    let backup = backup().await;
+    let folder = TempDir::new().unwrap();
+    foundation(folder.path()).restore(backup.clone()).unwrap();
+    fs::create_dir_all(folder.path().join("refounding/snapshots")).unwrap();
+    let refused = foundation(folder.path()).restore(backup);
+    assert!(
+        matches!(refused, Err(RefoundError::NotEmpty { .. })),
+        "{refused:?}"
+    );
+    // It reads what is there, and may begin anew.
+    assert!(Survivor::<Counter>::read(folder.path()).is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -425,6 +425,31 @@ async fn a_damaged_file_is_refused_with_the_place() {
 }
 
 #[tokio::test]
+async fn a_replica_says_at_its_start_that_it_cannot_write_backups() {
+    let mut cluster = Cluster::start(Shape {
+        replicas: 1,
+        ..NO_WORKERS
+    })
+    .await;
+    // Below a file there is no folder, whoever asks.
+    let folder = cluster.write("here", "").join("backups");
+    cluster.replicas[0].kill();
+    let mut settings = cluster.replicas[0].settings();
+    settings["backup"] = serde_json::json!({"dir": folder});
+    fs::write(&cluster.replicas[0].config, settings.to_string()).unwrap();
+    cluster.replicas[0].start();
+    let warning = eventually("a warning", async || {
+        let printed = cluster.replicas[0].printed();
+        let mut lines = printed.lines();
+        let found = lines.find(|line| line.contains("can write no backups"));
+        found.map(str::to_owned)
+    })
+    .await;
+    assert!(warning.contains(folder.to_str().unwrap()), "{warning}");
+    assert!(warning.contains("Not a directory"), "{warning}");
+}
+
+#[tokio::test]
 async fn the_leader_takes_backups_by_itself_and_keeps_as_many_as_it_is_told() {
     let mut cluster = Cluster::start(Shape {
         replicas: 1,
