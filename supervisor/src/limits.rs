@@ -64,7 +64,7 @@ pub const KILL_RETRIES_QUICK: u32 = 100;
 pub const EXIT_RECORD_MS_MAX: u64 = 8 * 3_600 * 1_000;
 /// Bytes of a task's last output, of each stream, that are looked through for what tells of its end.
 pub const EVIDENCE_BYTES: usize = 64 << 10;
-/// Bytes of a launcher's error file that are read.
+/// Bytes of a launcher's error file: a longer one is not read.
 pub const ERROR_FILE_BYTES_MAX: u64 = 64 << 10;
 /// Between two steps that an agent is told of, in milliseconds: a task may say every one.
 pub const PROGRESS_TOLD_MS: u64 = 10_000;
