@@ -204,6 +204,8 @@ impl TaskLogs {
             first_byte += known as u64;
         }
         if data.is_empty() {
+            // Nothing has been printed yet: a stream that is cut off now goes on here.
+            self.offset_bytes.get_or_insert(offset_bytes);
             return None;
         }
         self.offset_bytes = Some(first_byte + data.len() as u64);

@@ -11,6 +11,7 @@ use muster_client::{Client, ClientError, LogUpdate, LogsRequest, WatchFilter, Wa
 use muster_core::ids::{JobId, Revision, TaskIndex};
 use muster_proto::status::{compacted, error, not_leader};
 use muster_proto::v1;
+use muster_proto::v1::stream_logs_request::Start;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -312,6 +313,51 @@ async fn output_goes_on_at_the_byte_where_it_was_cut() {
     assert_eq!(notes, ["2 on node01", "replica stops"]);
     let resumed = ["logs 2 Some(OffsetBytes(16))"];
     assert_eq!(second.calls(), resumed);
+}
+
+#[tokio::test]
+async fn output_of_which_nothing_had_come_goes_on_where_its_reader_began() {
+    let position = v1::LogPosition {
+        stdout_bytes: 10,
+        stderr_bytes: 4,
+    };
+    let timed = v1::StreamLogsResponse {
+        position: Some(position),
+        ..v1::StreamLogsResponse::default()
+    };
+    for (nothing, start) in [
+        (timed, Start::Position(position)),
+        (output(10, ""), Start::OffsetBytes(10)),
+    ] {
+        let (_cluster, first, second) = two_replicas();
+        let begin = v1::StreamLogsResponse {
+            attempt: 2,
+            host: "node01".to_owned(),
+            ..nothing
+        };
+        let dying = Err(Status::unavailable("replica stops"));
+        lock(&first.replica.logs).push_back(vec![Ok(begin), dying]);
+        lock(&second.replica.logs).push_back(vec![Ok(output(10, "late"))]);
+        first.will([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
+        let client = client(&[&first.address, &second.address]).await;
+        let mut logs = client.logs(LogsRequest {
+            job: JobId(1),
+            task: TaskIndex(0),
+            stream: v1::LogStream::Stdout,
+            follow: true,
+            tail_lines: Some(1),
+            ..LogsRequest::default()
+        });
+        let mut updates = Vec::new();
+        for _ in 0..3 {
+            updates.push(logs.next().await.unwrap().unwrap());
+        }
+        // Nothing is told for what says only where to go on.
+        assert!(matches!(&updates[0], LogUpdate::Begun { attempt: 2, .. }));
+        assert!(matches!(&updates[1], LogUpdate::Resumed { .. }));
+        assert!(matches!(&updates[2], LogUpdate::Data { data, .. } if &**data == b"late"));
+        assert_eq!(second.calls(), [format!("logs 2 {:?}", Some(start))]);
+    }
 }
 
 fn head(size_bytes: u64) -> v1::ExportStateResponse {

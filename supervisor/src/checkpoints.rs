@@ -22,7 +22,7 @@ use muster_core::state::{interval_ms, median_save_ms};
 use crate::checkpoint_folder::CheckpointFolder;
 use crate::directory::TaskDirectory;
 use crate::limits::{CHECKPOINT_ENTRIES_MAX, CHECKPOINT_LAST_SCAN_MAX, COMMITS_WAITING_MAX};
-use crate::marker::{MARKER, Marker, save_ms};
+use crate::marker::{MARKER, Marker, save_ms, written_at};
 use crate::output::complain;
 use crate::process::ProcessIdentity;
 use crate::protocol::ControlAnswer;
@@ -390,9 +390,9 @@ pub(crate) fn markers(directory: &Path) -> io::Result<BTreeMap<u64, SystemTime>>
             .and_then(|name| name.strip_prefix("step_"))
             .and_then(|digits| digits.parse().ok());
         if let Some(step) = step
-            && let Ok(marker) = fs::metadata(entry.path().join(MARKER))
+            && let Some(modified) = written_at(&entry.path())
         {
-            found.insert(step, marker.modified()?);
+            found.insert(step, modified);
         }
     }
     Ok(found)

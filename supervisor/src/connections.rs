@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use crate::account::acting_as_owner_of;
 use crate::checkpoints::ConnectionId;
 use crate::control::{self, TaskRequest};
 use crate::directory::TaskDirectory;
-use crate::limits::CONTROL_CONNECTIONS_MAX;
+use crate::limits::{CONNECTS_AT_ONCE_MAX, CONTROL_CONNECTIONS_MAX, REQUESTS_AT_ONCE_MAX};
 use crate::lines::LineStream;
 use crate::protocol::{
     AgentRequest, ControlAnswer, ControlNotice, GangNotice, PreemptFlag, SupervisorMessage,
@@ -45,6 +45,8 @@ pub(crate) struct Connections {
     controls: UnixListener,
     control: BTreeMap<ConnectionId, LineStream>,
     next_control: ConnectionId,
+    /// Whether lines were read that are still to be heard: they must not wait for further bytes.
+    has_unheard: bool,
     /// Whether the last wait found nothing here.
     is_quiet: Cell<bool>,
     /// Connections that want to hear when the task is asked to stop.
@@ -58,7 +60,7 @@ impl Connections {
     pub(crate) fn open(
         directory: &TaskDirectory,
         epoch: u64,
-        agent: Option<LineStream>,
+        mut agent: Option<LineStream>,
     ) -> io::Result<Self> {
         let agents = UnixListener::bind(directory.agent_socket())?;
         // It is the task's, as the folder that it is in.
@@ -71,6 +73,8 @@ impl Connections {
             epoch,
             agents,
             is_first_agent: agent.is_some(),
+            // The agent may have said more with the order for this task.
+            has_unheard: agent.as_mut().is_some_and(LineStream::has_line),
             agent,
             controls,
             control: BTreeMap::new(),
@@ -81,7 +85,8 @@ impl Connections {
         })
     }
 
-    /// Waits until something comes in, one of `others` is readable, or the time is over.
+    /// Waits until something comes in, one of `others` is readable, or the time is over; not at all while something that came in
+    /// is still to be heard.
     pub(crate) fn wait(&self, others: &[&dyn AsFd], timeout_ms: u64) -> io::Result<()> {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut polled = vec![
@@ -96,6 +101,7 @@ impl Connections {
             }
             polled.push(PollFd::new(stream, flags));
         }
+        let timeout_ms = if self.has_unheard { 0 } else { timeout_ms };
         let timeout = Timespec {
             tv_sec: i64::try_from(timeout_ms / 1_000).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from(timeout_ms % 1_000 * 1_000_000).unwrap_or(0),
@@ -108,11 +114,12 @@ impl Connections {
             .iter()
             .chain(&polled[LISTENERS + others.len()..]);
         let is_quiet = ours.all(|one| one.revents().is_empty());
-        self.is_quiet.set(is_quiet);
+        self.is_quiet.set(is_quiet && !self.has_unheard);
         Ok(())
     }
 
-    /// Takes all that came in since the last wait, and writes what can be written.
+    /// Takes what came in since the last wait, and writes what can be written. What is more than others can wait for is left to
+    /// the next time.
     pub(crate) fn receive(&mut self) -> Vec<Incoming> {
         match self.is_quiet.take() {
             true => Vec::new(),
@@ -128,6 +135,12 @@ impl Connections {
         self.receive_from_task(&mut incoming);
         self.receive_from_agent(&mut incoming);
         incoming
+    }
+
+    /// Whether something came in that is still to be taken.
+    pub(crate) fn has_more(&self) -> bool {
+        // What cannot be asked now says nothing.
+        self.wait(&[], 0).is_ok() && !self.is_quiet.take()
     }
 
     /// Tells the agent, if one is connected and reads.
@@ -172,13 +185,17 @@ impl Connections {
         if let Some(stream) = self.control.get_mut(&connection)
             && !stream.send(answer)
         {
-            self.control.remove(&connection);
+            self.hang_up(connection);
         }
     }
 
     /// Answers a connection that wants to hear when the task is asked to stop, which it hears at once if it was.
     pub(crate) fn watch(&mut self, connection: ConnectionId, stop: Option<&PreemptFlag>) {
         self.answer(connection, &ControlAnswer::done());
+        // One that has hung up meanwhile would be remembered for ever.
+        if !self.control.contains_key(&connection) {
+            return;
+        }
         self.watching.insert(connection);
         if let Some(stop) = stop {
             self.notify(connection, &ControlNotice::Stop(stop.clone()));
@@ -187,6 +204,9 @@ impl Connections {
 
     /// A connection that watches wants to hear where the task's gang meets, too: at once if that is not where it did.
     pub(crate) fn watch_gang(&mut self, connection: ConnectionId, moved: Option<GangNotice>) {
+        if !self.control.contains_key(&connection) {
+            return;
+        }
         self.watching_gang.insert(connection);
         if let Some(notice) = moved {
             self.notify(connection, &ControlNotice::Gang(notice));
@@ -219,20 +239,27 @@ impl Connections {
         if let Some(stream) = self.control.get_mut(&connection)
             && !stream.send(notice)
         {
-            self.control.remove(&connection);
+            self.hang_up(connection);
         }
     }
 
+    fn hang_up(&mut self, connection: ConnectionId) {
+        self.control.remove(&connection);
+        self.watching.remove(&connection);
+        self.watching_gang.remove(&connection);
+    }
+
+    /// Those that are not taken now are taken the next time: until then the sockets stay readable.
     fn accept(&mut self, incoming: &mut Vec<Incoming>) {
         // The newest agent is the one that counts: an older one is dead or about to notice.
-        while let Ok((stream, _)) = self.agents.accept() {
+        for stream in connects(&self.agents) {
             if let Ok(stream) = LineStream::of_agent(stream) {
                 self.agent = Some(stream);
                 self.is_first_agent = false;
                 incoming.push(Incoming::AgentConnected);
             }
         }
-        while let Ok((stream, _)) = self.controls.accept() {
+        for stream in connects(&self.controls) {
             // One too many is hung up on at once, which the task can see.
             if self.control.len() < CONTROL_CONNECTIONS_MAX
                 && let Ok(stream) = LineStream::of_task(stream)
@@ -262,20 +289,53 @@ impl Connections {
     fn receive_from_task(&mut self, incoming: &mut Vec<Incoming>) {
         let (epoch, watching) = (self.epoch, &mut self.watching);
         let watching_gang = &mut self.watching_gang;
+        let mut has_unheard = false;
         self.control.retain(|connection, stream| {
-            let mut alive = stream.fill() && stream.flush();
-            while let Some(line) = stream.next_line() {
-                match control::parse(&line, epoch) {
-                    Ok(request) => incoming.push(Incoming::Task(*connection, request)),
-                    Err(error) => alive &= stream.send(&ControlAnswer::refused(error)),
-                }
-            }
-            if !alive {
+            let is_open = stream.fill() && stream.flush();
+            hear(*connection, stream, epoch, incoming);
+            // What somebody said before he hung up counts; what somebody says who hears nothing does not.
+            let is_unheard = !stream.is_deaf() && stream.has_line();
+            has_unheard |= is_unheard;
+            let stays = is_unheard || is_open && !stream.is_deaf();
+            if !stays {
                 watching.remove(connection);
                 watching_gang.remove(connection);
             }
-            alive
+            stays
         });
+        self.has_unheard = has_unheard;
+    }
+}
+
+/// Who wants to connect, as many as others can wait for.
+fn connects(listener: &UnixListener) -> impl Iterator<Item = UnixStream> {
+    let accepted = std::iter::from_fn(|| listener.accept().ok());
+    accepted
+        .take(CONNECTS_AT_ONCE_MAX)
+        .map(|(stream, _)| stream)
+}
+
+/// Takes what a connection of the task asks for, as much of it as others can wait for. What makes no sense is refused.
+fn hear(
+    connection: ConnectionId,
+    stream: &mut LineStream,
+    epoch: u64,
+    incoming: &mut Vec<Incoming>,
+) {
+    for _ in 0..REQUESTS_AT_ONCE_MAX {
+        if stream.is_deaf() {
+            return;
+        }
+        let Some(line) = stream.next_line() else {
+            return;
+        };
+        match control::parse(&line, epoch) {
+            Ok(request) => incoming.push(Incoming::Task(connection, request)),
+            Err(error) => {
+                // One that is gone shows when it is read from or written to the next time.
+                stream.send(&ControlAnswer::refused(error));
+            }
+        }
     }
 }
 
@@ -284,5 +344,118 @@ fn send(stream: &mut Option<LineStream>, message: &impl Serialize) {
         && !open.send(message)
     {
         *stream = None;
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+
+    use super::*;
+
+    /// Longer than anything of these tests takes.
+    const LONG_MS: u64 = 5_000;
+    const PROGRESS: &str = "{\"op\":\"progress\",\"step\":1}\n";
+
+    fn open(agent: Option<LineStream>) -> (tempfile::TempDir, TaskDirectory, Connections) {
+        let home = tempfile::tempdir().unwrap();
+        let directory = TaskDirectory::new(home.path().join("tasks/7-0-11"));
+        fs::create_dir_all(directory.control()).unwrap();
+        let connections = Connections::open(&directory, 11, agent).unwrap();
+        (home, directory, connections)
+    }
+
+    fn connect(directory: &TaskDirectory) -> UnixStream {
+        UnixStream::connect(directory.control_socket()).unwrap()
+    }
+
+    /// Things that come in by one wait.
+    fn round(connections: &mut Connections) -> usize {
+        connections.wait(&[], LONG_MS).unwrap();
+        connections.receive().len()
+    }
+
+    /// Rounds until nothing more comes in.
+    fn rounds(connections: &mut Connections) -> usize {
+        let mut rounds = 0;
+        while connections.has_more() {
+            connections.receive_now();
+            rounds += 1;
+        }
+        rounds
+    }
+
+    #[test]
+    fn who_connects_and_hangs_up_without_end_holds_nobody_up() {
+        let (_home, directory, mut connections) = open(None);
+        for _ in 0..3 * CONNECTS_AT_ONCE_MAX {
+            drop(connect(&directory));
+        }
+        connections.receive_now();
+        assert!(connections.controls.accept().is_ok(), "some wait");
+        assert!(rounds(&mut connections) > 1);
+        assert!(connections.control.is_empty());
+        assert!(connections.controls.accept().is_err(), "nobody waits");
+    }
+
+    #[test]
+    fn more_than_is_heard_at_a_time_is_heard_without_further_bytes() {
+        for hangs_up in [false, true] {
+            let (_home, directory, mut connections) = open(None);
+            let mut task = connect(&directory);
+            let lines = PROGRESS.repeat(3 * REQUESTS_AT_ONCE_MAX + 1);
+            task.write_all(lines.as_bytes()).unwrap();
+            let task = (!hangs_up).then_some(task);
+            let heard: Vec<usize> = (0..4).map(|_| round(&mut connections)).collect();
+            let all = REQUESTS_AT_ONCE_MAX;
+            assert_eq!(heard, [all, all, all, 1], "{hangs_up}");
+            rounds(&mut connections);
+            assert_eq!(connections.control.is_empty(), hangs_up);
+            drop(task);
+        }
+    }
+
+    #[test]
+    fn what_an_agent_said_with_the_order_for_a_task_is_heard_without_further_bytes() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut agent = LineStream::of_agent(ours).unwrap();
+        theirs.write_all(b"\"resume\"\n\"status\"\n").unwrap();
+        assert!(agent.fill() && agent.next_line().is_some());
+        let (_home, _, mut connections) = open(Some(agent));
+        assert_eq!(round(&mut connections), 1);
+    }
+
+    #[test]
+    fn who_reads_no_answers_is_hung_up_on_before_all_was_answered() {
+        const LINES: usize = 60_000;
+        let (_home, directory, mut connections) = open(None);
+        let mut task = connect(&directory);
+        task.write_all(&[b'\n'; LINES]).unwrap();
+        let rounds = rounds(&mut connections);
+        assert!(
+            (2..LINES / REQUESTS_AT_ONCE_MAX).contains(&rounds),
+            "{rounds}"
+        );
+        assert!(connections.control.is_empty());
+    }
+
+    #[test]
+    fn who_hung_up_is_not_remembered() {
+        let (_home, directory, mut connections) = open(None);
+        let mut task = connect(&directory);
+        task.write_all(b"{\"op\":\"watch\",\"gang\":true}\n")
+            .unwrap();
+        drop(task);
+        for incoming in connections.receive_now() {
+            let Incoming::Task(connection, _) = incoming else {
+                continue;
+            };
+            connections.watch(connection, None);
+            connections.watch_gang(connection, None);
+        }
+        assert!(connections.watching.is_empty() && connections.watching_gang.is_empty());
+        assert_eq!(connections.next_control, 1, "it was heard");
     }
 }

@@ -75,10 +75,16 @@ impl LogOwner {
         }
     }
 
+    /// The record of an attempt's logs.
+    #[must_use]
+    pub fn file(logs: &Path) -> PathBuf {
+        logs.join(Self::NAME)
+    }
+
     /// Puts it on record, in a directory that is made.
     pub(crate) fn record(&self, logs: &Path) -> io::Result<()> {
         fs::create_dir_all(logs)?;
-        files::replace(&logs.join(Self::NAME), &files::json_bytes(self)?)
+        files::replace(&Self::file(logs), &files::json_bytes(self)?)
     }
 
     /// What is on record; none of a supervisor that did not tell.
@@ -86,7 +92,7 @@ impl LogOwner {
     /// # Errors
     /// What the file system says, or a record that is damaged.
     pub fn read(logs: &Path) -> io::Result<Option<Self>> {
-        files::read_json(&logs.join(Self::NAME))
+        files::read_json(&Self::file(logs))
     }
 }
 

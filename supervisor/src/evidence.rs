@@ -1,7 +1,5 @@
 //! Why a task ended badly, by its own words: what it printed last, and what its launcher wrote down.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use muster_core::command::Exit;
@@ -9,6 +7,7 @@ use muster_core::evidence;
 use serde_json::Value;
 
 use crate::account::acting_as_owner_of;
+use crate::files;
 use crate::limits::ERROR_FILE_BYTES_MAX;
 use crate::tail::LastOutput;
 
@@ -36,12 +35,9 @@ pub(crate) fn of_end(exit: &Exit, output: &LastOutput, error_file: &Path) -> Str
 
 /// None if there is no such file, or it says nothing that we understand.
 fn read(path: &Path) -> Option<ErrorFile> {
-    let mut text = String::new();
-    let file = acting_as_owner_of(path.parent()?, || File::open(path)).ok()?;
-    file.take(ERROR_FILE_BYTES_MAX)
-        .read_to_string(&mut text)
-        .ok()?;
-    parse(&text)
+    let read = || files::read_of_task(path, ERROR_FILE_BYTES_MAX);
+    let bytes = acting_as_owner_of(path.parent()?, read).ok()?;
+    parse(std::str::from_utf8(&bytes).ok()?)
 }
 
 /// `{"message": "..."}`, or `{"message": {"message": "...", "extraInfo": {"timestamp": "1700000000"}}}`.
@@ -68,6 +64,8 @@ fn parse(text: &str) -> Option<ErrorFile> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
     use super::*;
 
     fn failed() -> Exit {
@@ -121,6 +119,9 @@ mod tests {
         };
         assert_eq!(of_end(&well, &output("KeyError"), &path), "");
         let nowhere = folder.path().join("none");
+        assert_eq!(of_end(&failed(), &output("all well"), &nowhere), "");
+        // Nobody writes to it, so that whoever opens it to read waits for ever.
+        mkfifoat(CWD, &nowhere, Mode::RUSR | Mode::WUSR).unwrap();
         assert_eq!(of_end(&failed(), &output("all well"), &nowhere), "");
     }
 }

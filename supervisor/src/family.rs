@@ -189,10 +189,14 @@ impl Family {
 
     /// Asks the task's process group to end: a shell in front of the program passes nothing on.
     pub(crate) fn terminate(&self) {
-        self.asked.set(true);
-        signal_group(self.main, Signal::TERM);
+        let is_collected = self.status.is_some();
+        if !is_collected {
+            self.asked.set(true);
+        }
         // A stopped process acts on no other signal.
-        signal_group(self.main, Signal::CONT);
+        for signal in [Signal::TERM, Signal::CONT] {
+            signal_group_of(self.main, is_collected, signal);
+        }
     }
 
     /// Sends a signal to the task's main process, or to every process of the task that can be found now.
@@ -227,8 +231,8 @@ impl Family {
     pub(crate) fn kill(&self) {
         if self.status.is_none() {
             self.killed.set(true);
+            signal_group(self.main, Signal::KILL);
         }
-        signal_group(self.main, Signal::KILL);
         self.belongings.cgroups.kill();
         kill_descendants(self.removal.as_ref().and_then(Removal::running));
     }
@@ -291,6 +295,17 @@ pub(crate) fn end_all() {
     }
 }
 
+/// Signals the process group of a main process. Until that is collected, nobody else can have its number; afterwards it may be
+/// the number of a stranger's group, and those of the family that are in it are signalled one by one.
+fn signal_group_of(main: i32, is_collected: bool, signal: Signal) {
+    match is_collected {
+        false => signal_group(main, signal),
+        true => {
+            signal_descendants(signal, &[], |entry| entry.group == main);
+        }
+    }
+}
+
 /// Whoever cannot be seen now is seen in the next round: while any of them lives, there is one.
 fn kill_descendants(but: Option<i32>) {
     let me = getpid().as_raw_nonzero().get();
@@ -331,5 +346,42 @@ fn signal_descendants(
 impl AsFd for Family {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.main_ended.as_fd()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::process::ProcessIdentity;
+    use crate::testing::eventually;
+
+    #[test]
+    fn a_group_whose_leader_was_collected_is_signalled_as_far_as_it_is_the_tasks() {
+        // It leads a group, and leaves a process in it that does not descend from us any more.
+        let shell = Command::new("sh")
+            .args(["-c", "sleep 1000 > /dev/null 2>&1 & echo $!"])
+            .process_group(0)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let group = shell.id().cast_signed();
+        let printed = shell.wait_with_output().unwrap().stdout;
+        let stranger = String::from_utf8(printed).unwrap().trim().parse().unwrap();
+        assert_eq!(ProcessEntry::read(stranger).unwrap().group, group);
+        let stranger = ProcessIdentity::of(stranger).unwrap();
+        let mut ours = Command::new("sleep")
+            .arg("1000")
+            .process_group(group)
+            .spawn()
+            .unwrap();
+        signal_group_of(group, true, Signal::KILL);
+        assert!(!ours.wait().unwrap().success());
+        assert!(stranger.is_alive());
+        signal_group_of(group, false, Signal::KILL);
+        eventually("the whole group is gone", || !stranger.is_alive());
     }
 }

@@ -1,9 +1,11 @@
 //! Small files that are either whole or not there.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -44,6 +46,30 @@ pub(crate) fn replace_for_owner(path: &Path, bytes: &[u8]) -> io::Result<()> {
         File::create_new(&temporary)?.write_all(bytes)?;
         fs::rename(&temporary, path)
     })
+}
+
+/// Reads a file of a folder that may be a task's, which can put anything there in its place: a link to a device without end, a
+/// pipe that nobody writes to.
+///
+/// # Errors
+/// What the file system says, and `InvalidData` for what is no regular file, or longer than so many bytes.
+pub(crate) fn read_of_task(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    if !file.metadata()?.is_file() {
+        return refused("it is no regular file");
+    }
+    let mut bytes = Vec::new();
+    // It may grow meanwhile: what it says of its size tells nothing.
+    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > bytes_max {
+        true => refused("it is too long"),
+        false => Ok(bytes),
+    }
 }
 
 /// Removes a file, or a link but not what it leads to; no error if it is gone.
@@ -105,5 +131,36 @@ fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
+    use super::*;
+
+    #[test]
+    fn what_a_task_puts_in_the_place_of_a_file_is_not_read() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        fs::write(at("short"), "12345").unwrap();
+        assert_eq!(read_of_task(&at("short"), 5).unwrap(), b"12345");
+        let kind = |name: &str| read_of_task(&at(name), 5).unwrap_err().kind();
+        fs::write(at("long"), "123456").unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        mkfifoat(CWD, at("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
+        for name in ["long", "folder", "pipe"] {
+            assert_eq!(kind(name), io::ErrorKind::InvalidData, "{name}");
+        }
+        symlink("/dev/zero", at("device")).unwrap();
+        symlink(at("short"), at("link")).unwrap();
+        for name in ["device", "link"] {
+            assert!(read_of_task(&at(name), 5).is_err(), "{name}");
+        }
+        assert_eq!(kind("none"), io::ErrorKind::NotFound);
     }
 }

@@ -10,12 +10,22 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 pub const AGENT_LINE_BYTES_MAX: usize = 16 << 20;
 /// Bytes waiting to be read by the other side of such a socket before it is hung up on.
 pub const UNREAD_BYTES_MAX: usize = 256 << 10;
+/// Bytes that are read of one connection at a time, so that a task that writes without end holds up neither others nor the
+/// supervisor's clock.
+pub const READ_AT_ONCE_BYTES_MAX: usize = 64 << 10;
+/// Requests of one connection of a task that are heard at a time, for the same reason: each is answered by a system call of a
+/// few microseconds, so as many of every connection take less than a tenth of `LEASE_TICK`.
+pub const REQUESTS_AT_ONCE_MAX: usize = 256;
+/// Rounds of hearing what a task said before its end: its sockets hold less, and others may go on to connect.
+pub const LAST_ROUNDS_MAX: usize = 32;
 /// Bytes of one secret: a key, a token, a certificate with its chain.
 pub const SECRET_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the file with the logins at registries.
 pub const REGISTRY_AUTH_BYTES_MAX: u64 = 1 << 20;
 /// Connections of a task to its control socket at a time.
 pub const CONTROL_CONNECTIONS_MAX: usize = 32;
+/// Connections that are taken from one socket at a time: who connects and hangs up without end holds up nobody else.
+pub const CONNECTS_AT_ONCE_MAX: usize = 32;
 /// Bytes of one segment of a log.
 pub const LOG_SEGMENT_BYTES: u64 = 8 << 20;
 /// Segments kept of one log: a task that prints without end holds 64 MiB of disk, its newest output.
@@ -54,7 +64,7 @@ pub const KILL_RETRIES_QUICK: u32 = 100;
 pub const EXIT_RECORD_MS_MAX: u64 = 8 * 3_600 * 1_000;
 /// Bytes of a task's last output, of each stream, that are looked through for what tells of its end.
 pub const EVIDENCE_BYTES: usize = 64 << 10;
-/// Bytes of a launcher's error file that are read.
+/// Bytes of a launcher's error file: a longer one is not read.
 pub const ERROR_FILE_BYTES_MAX: u64 = 64 << 10;
 /// Between two steps that an agent is told of, in milliseconds: a task may say every one.
 pub const PROGRESS_TOLD_MS: u64 = 10_000;

@@ -6,13 +6,19 @@ use std::os::unix::net::UnixStream;
 
 use serde::Serialize;
 
-use crate::limits::{AGENT_LINE_BYTES_MAX, LINE_BYTES_MAX, UNREAD_BYTES_MAX};
+use crate::limits::{
+    AGENT_LINE_BYTES_MAX, LINE_BYTES_MAX, READ_AT_ONCE_BYTES_MAX, UNREAD_BYTES_MAX,
+};
 
 /// One connection: what was read and is not yet a line, and what waits to be written.
 #[derive(Debug)]
 pub(crate) struct LineStream {
     stream: UnixStream,
     input: Vec<u8>,
+    /// Bytes of `input` that were taken as lines.
+    taken: usize,
+    /// Bytes of `input` behind which the next line end is looked for.
+    searched: usize,
     output: Vec<u8>,
     /// Bytes of the longest line that is read.
     line_bytes_max: usize,
@@ -34,34 +40,62 @@ impl LineStream {
         Ok(Self {
             stream,
             input: Vec::new(),
+            taken: 0,
+            searched: 0,
             output: Vec::new(),
             line_bytes_max,
         })
     }
 
-    /// Reads what is there. False: the other side hung up, or sends lines without end.
+    /// Reads what is there, as much of it as others can wait for, unless a whole line waits to be taken. False: the other side
+    /// hung up, or sends a line without end.
     pub(crate) fn fill(&mut self) -> bool {
+        if self.has_line() {
+            return true;
+        }
+        self.input.drain(..self.taken);
+        self.searched -= self.taken;
+        self.taken = 0;
         let mut buffer = [0u8; 4_096];
-        loop {
+        let mut room = READ_AT_ONCE_BYTES_MAX;
+        while room > 0 {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return false,
-                Ok(count) => self.input.extend_from_slice(&buffer[..count]),
+                Ok(count) => {
+                    self.input.extend_from_slice(&buffer[..count]);
+                    room = room.saturating_sub(count);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
-            if self.input.len() > self.line_bytes_max && !self.input.contains(&b'\n') {
+            if self.input.len() > self.line_bytes_max && !self.has_line() {
                 return false;
             }
         }
+        true
+    }
+
+    /// Whether a whole line waits to be taken.
+    pub(crate) fn has_line(&mut self) -> bool {
+        self.line_end().is_some()
     }
 
     /// Takes the next whole line.
     pub(crate) fn next_line(&mut self) -> Option<Vec<u8>> {
-        let end = self.input.iter().position(|byte| *byte == b'\n')?;
-        let mut line: Vec<u8> = self.input.drain(..=end).collect();
-        line.pop();
+        let end = self.line_end()?;
+        let line = self.input[self.taken..end].to_vec();
+        self.taken = end + 1;
+        self.searched = self.taken;
         Some(line)
+    }
+
+    /// Where the next line ends. No byte is looked at twice, however slowly a line comes.
+    fn line_end(&mut self) -> Option<usize> {
+        let unsearched = self.input.get(self.searched..).unwrap_or_default();
+        let index = unsearched.iter().position(|byte| *byte == b'\n');
+        self.searched += index.unwrap_or(unsearched.len());
+        index.map(|_| self.searched)
     }
 
     /// Queues a message and writes what the socket takes. False: the other side is gone or does not read.
@@ -77,7 +111,12 @@ impl LineStream {
             }
             self.output.push(b'\n');
         }
-        self.flush() && self.output.len() <= UNREAD_BYTES_MAX
+        self.flush() && !self.is_deaf()
+    }
+
+    /// Whether the other side has left so much unread that it is to be hung up on.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.output.len() > UNREAD_BYTES_MAX
     }
 
     /// Writes what the socket takes. False: the other side is gone.
@@ -103,5 +142,78 @@ impl LineStream {
 impl AsFd for LineStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    fn pair() -> (LineStream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (LineStream::of_task(ours).unwrap(), theirs)
+    }
+
+    /// Writes until the socket takes no more; gives how many bytes it took.
+    fn flood(theirs: &mut UnixStream, bytes: &[u8]) -> usize {
+        theirs.set_nonblocking(true).unwrap();
+        std::iter::from_fn(|| theirs.write(bytes).ok()).sum()
+    }
+
+    fn lines(stream: &mut LineStream) -> Vec<String> {
+        let lines = std::iter::from_fn(|| stream.next_line());
+        lines.map(|line| String::from_utf8(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn lines_come_whole_in_whatever_pieces_they_were_sent() {
+        let (mut stream, mut theirs) = pair();
+        let pieces: [(&str, &[&str]); 4] = [
+            ("on", &[]),
+            ("e\ntwo\nth", &["one", "two"]),
+            ("", &[]),
+            ("ree\n\n", &["three", ""]),
+        ];
+        for (piece, expected) in pieces {
+            theirs.write_all(piece.as_bytes()).unwrap();
+            assert!(stream.fill());
+            assert_eq!(stream.has_line(), !expected.is_empty(), "{piece:?}");
+            assert_eq!(lines(&mut stream), expected, "{piece:?}");
+        }
+        theirs.write_all(b"last\nhalf").unwrap();
+        drop(theirs);
+        assert!(!stream.fill(), "it hung up");
+        assert_eq!(lines(&mut stream), ["last"]);
+    }
+
+    #[test]
+    fn who_writes_without_end_is_read_a_piece_at_a_time() {
+        let (mut stream, mut theirs) = pair();
+        let sent = flood(&mut theirs, &[b'\n'; 16 << 10]);
+        assert!(sent > READ_AT_ONCE_BYTES_MAX, "{sent}");
+        assert!(stream.fill());
+        assert_eq!(stream.input.len(), READ_AT_ONCE_BYTES_MAX);
+        // Nothing more is read before all of it was taken.
+        assert!(stream.next_line().is_some() && stream.fill());
+        assert_eq!(stream.input.len(), READ_AT_ONCE_BYTES_MAX);
+        let mut taken = 1;
+        loop {
+            taken += lines(&mut stream).len();
+            assert!(stream.fill() && stream.input.len() <= READ_AT_ONCE_BYTES_MAX);
+            if !stream.has_line() {
+                break;
+            }
+        }
+        assert_eq!(taken, sent);
+    }
+
+    #[test]
+    fn a_line_without_end_is_hung_up_on() {
+        let (mut stream, mut theirs) = pair();
+        let sent = flood(&mut theirs, &[b'x'; 16 << 10]);
+        assert!(sent > LINE_BYTES_MAX, "{sent}");
+        assert!(stream.fill() && !stream.has_line());
+        assert!(!stream.fill());
     }
 }

@@ -2,7 +2,8 @@
 //! directory tell of the time that the save took.
 //!
 //! It may be empty, or hold two lines in either order: the attempt's `MUSTER_EPOCH`, and a digest as `algorithm:hex`. One with
-//! any other line is somebody's who writes such files for reasons of their own: it says nothing.
+//! any other line is somebody's who writes such files for reasons of their own: it says nothing. What is no regular file is no
+//! marker.
 
 use std::fs;
 use std::path::Path;
@@ -11,11 +12,19 @@ use std::time::SystemTime;
 use muster_core::limits::NAME_BYTES_MAX;
 
 use crate::clock::is_stamped_since;
+use crate::files;
 
 /// The file's name.
 pub(crate) const MARKER: &str = "_COMMITTED";
 /// Bytes of a marker that is read: an epoch, and a digest as long as one may be.
 const MARKER_BYTES_MAX: u64 = 320;
+
+/// When the marker of a checkpoint was written; none if there is none. What is no regular file is none: it may lead anywhere, or
+/// never answer.
+pub(crate) fn written_at(checkpoint: &Path) -> Option<SystemTime> {
+    let found = fs::symlink_metadata(checkpoint.join(MARKER)).ok()?;
+    found.is_file().then(|| found.modified().ok()).flatten()
+}
 
 /// What a marker says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,9 +40,8 @@ pub(crate) struct Marker {
 impl Marker {
     /// What that of a checkpoint says; nothing if it is too long, or cannot be read.
     pub(crate) fn read(checkpoint: &Path) -> Self {
-        let marker = checkpoint.join(MARKER);
-        let is_short = fs::metadata(&marker).is_ok_and(|data| data.len() <= MARKER_BYTES_MAX);
-        let text = is_short.then(|| fs::read_to_string(&marker).ok()).flatten();
+        let bytes = files::read_of_task(&checkpoint.join(MARKER), MARKER_BYTES_MAX).ok();
+        let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
         text.and_then(|text| Self::parse(&text)).unwrap_or_default()
     }
 
@@ -88,7 +96,10 @@ pub(crate) fn save_ms(checkpoint: &Path, marked: SystemTime, earliest: SystemTim
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
+    use std::os::unix::fs::symlink;
     use std::time::Duration;
+
+    use rustix::fs::{CWD, Mode, mkfifoat};
 
     use super::*;
 
@@ -135,6 +146,27 @@ mod tests {
         assert_eq!(Marker::read(home.path()), Marker::default());
         let long = format!("11{}", "\n".repeat(400));
         fs::write(home.path().join(MARKER), long).unwrap();
+        assert_eq!(Marker::read(home.path()), Marker::default());
+    }
+
+    #[test]
+    fn what_is_no_file_marks_nothing_and_says_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let marker = home.path().join(MARKER);
+        assert_eq!(written_at(home.path()), None);
+        fs::write(&marker, "11").unwrap();
+        let modified = marker.metadata().unwrap().modified().unwrap();
+        assert_eq!(written_at(home.path()), Some(modified));
+        fs::rename(&marker, home.path().join("elsewhere")).unwrap();
+        // Its length is 0, and it never ends.
+        for target in ["/dev/zero", "elsewhere"] {
+            symlink(target, &marker).unwrap();
+            assert_eq!(written_at(home.path()), None, "{target}");
+            assert_eq!(Marker::read(home.path()), Marker::default(), "{target}");
+            fs::remove_file(&marker).unwrap();
+        }
+        mkfifoat(CWD, &marker, Mode::RUSR | Mode::WUSR).unwrap();
+        assert_eq!(written_at(home.path()), None);
         assert_eq!(Marker::read(home.path()), Marker::default());
     }
 

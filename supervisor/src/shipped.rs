@@ -2,7 +2,7 @@
 //! segments.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +22,18 @@ pub struct Shipped {
 }
 
 impl Shipped {
+    /// The record of an attempt's logs.
+    #[must_use]
+    pub fn file(logs: &Path) -> PathBuf {
+        logs.join(NAME)
+    }
+
     /// What is on record; nothing was shipped if there is no record.
     ///
     /// # Errors
     /// What the file system says, or a record that is damaged.
     pub fn read(logs: &Path) -> io::Result<Self> {
-        Ok(files::read_json(&logs.join(NAME))?.unwrap_or_default())
+        Ok(files::read_json(&Self::file(logs))?.unwrap_or_default())
     }
 
     /// Puts it on record. What a power cut takes back is shipped once more.
@@ -35,7 +41,7 @@ impl Shipped {
     /// # Errors
     /// What the file system says.
     pub fn write(&self, logs: &Path) -> io::Result<()> {
-        files::replace(&logs.join(NAME), &files::json_bytes(self)?)
+        files::replace(&Self::file(logs), &files::json_bytes(self)?)
     }
 
     /// That of one output.

@@ -26,7 +26,7 @@ use crate::family::{self, Family};
 use crate::guard::Pulse;
 use crate::hold::Prepared;
 use crate::lease::{Lease, Verdict};
-use crate::limits::{LEASE_TICK, QUICK_TASK_MS_MAX};
+use crate::limits::{LAST_ROUNDS_MAX, LEASE_TICK, QUICK_TASK_MS_MAX};
 use crate::lines::LineStream;
 use crate::output::Output;
 use crate::process::ProcessIdentity;
@@ -308,8 +308,13 @@ impl Supervisor<'_> {
     /// Collects what the task has left to say when nothing of it lives. Gives how it ended, and what it had if it left nothing
     /// in this process: no thread, no secret, nothing that the next task would not have as well.
     fn conclude(&mut self, mut task: Watched) -> (Exit, Option<Family>) {
-        let last = self.connections.receive_now();
-        self.take(&mut task, last);
+        for _ in 0..LAST_ROUNDS_MAX {
+            let last = self.connections.receive_now();
+            self.take(&mut task, last);
+            if !self.connections.has_more() {
+                break;
+            }
+        }
         // Nobody need look at a folder that is empty.
         if task.keeper.is_none() && !task.folder.tidy() {
             self.keep(&mut task);

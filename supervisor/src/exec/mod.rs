@@ -182,6 +182,16 @@ impl Shared {
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Signals the process group of a command. Once that was collected, its number may be a stranger's.
+    fn signal(&self, pid: i32, signals: &[Signal]) {
+        let table = self.table();
+        if matches!(table.running.get(&pid), Some(None)) {
+            for signal in signals {
+                signal_group(pid, *signal);
+            }
+        }
+    }
 }
 
 impl ExecThread {
@@ -322,7 +332,8 @@ impl Server {
         let now = self.clock.now();
         for session in &mut self.sessions {
             if session.kill_at.is_some_and(|kill_at| now >= kill_at) {
-                signal_group(session.pid.unwrap_or_default(), Signal::KILL);
+                let pid = session.pid.unwrap_or_default();
+                self.shared.signal(pid, &[Signal::KILL]);
                 session.kill_at = Some(now.after(EXEC_HANGUP_MS));
             }
         }
@@ -365,9 +376,8 @@ impl Server {
             (None, _) => drop(self.sessions.remove(index)),
             (Some(pid), _) => {
                 session.kill_at = Some(self.clock.now().after(EXEC_HANGUP_MS));
-                for signal in [self.task.goodbye(), Signal::CONT] {
-                    signal_group(pid, signal);
-                }
+                self.shared
+                    .signal(pid, &[self.task.goodbye(), Signal::CONT]);
             }
         }
     }

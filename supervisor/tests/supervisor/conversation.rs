@@ -12,6 +12,7 @@ use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::{
     AgentRequest, ControlAnswer, ControlNotice, PreemptFlag, SupervisorMessage,
 };
+use rustix::process::{Pid, Signal, kill_process};
 
 const SIGTERM: i32 = 15;
 const SIGUSR1: i32 = 10;
@@ -384,6 +385,66 @@ fn a_lease_that_is_extended_in_time_asks_nobody() {
     });
     let exit = rig.hear_exit();
     assert_eq!((exit.code, exit.lease_expired), (Some(0), false));
+}
+
+/// Says nothing that makes sense without end, and reads the answers.
+fn shout(mut stream: UnixStream) {
+    let mut answers = stream.try_clone().unwrap();
+    let reader = std::thread::spawn(move || {
+        drop(std::io::copy(&mut answers, &mut std::io::sink()));
+    });
+    while stream.write_all(&[b'\n'; 64 << 10]).is_ok() {}
+    reader.join().unwrap();
+}
+
+#[test]
+fn a_task_that_floods_its_control_socket_is_stopped_all_the_same() {
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    rig.hear_started();
+    let socket = rig.directory.control_socket();
+    let flood = |act: fn(UnixStream)| {
+        let socket = socket.clone();
+        // It ends with the supervisor: then nobody listens.
+        std::thread::spawn(move || {
+            while let Ok(stream) = UnixStream::connect(&socket) {
+                act(stream);
+            }
+        })
+    };
+    let floods = [flood(drop), flood(drop), flood(shout), flood(shout)];
+    let asked = boottime_ms();
+    rig.say(&stop("cancel", 0));
+    rig.hear_exit();
+    let took = boottime_ms() - asked;
+    assert!(took < 15_000, "{took} ms");
+    for flood in floods {
+        flood.join().unwrap();
+    }
+}
+
+#[test]
+fn what_a_task_said_last_is_heard_however_much_it_was() {
+    let mut rig = Rig::start(script("exec sleep 1000"), LONG_LEASE_MS);
+    let main = rig.hear_started();
+    let mut control = Control::connect(&rig);
+    control.done(r#"{"op":"progress","step":1}"#);
+    // It looks again only when the task has ended.
+    let supervisor = Pid::from_child(&rig.supervisor);
+    kill_process(supervisor, Signal::STOP).unwrap();
+    let said = "{\"op\":\"progress\",\"step\":2}\n".repeat(1_000);
+    control.0.get_mut().write_all(said.as_bytes()).unwrap();
+    control.send(line_of_commit());
+    main.kill();
+    kill_process(supervisor, Signal::CONT).unwrap();
+    let mut committed = None;
+    loop {
+        match rig.hear() {
+            SupervisorMessage::Checkpoint(report) => committed = Some(report.step),
+            SupervisorMessage::Exited(_) => break,
+            _ => {}
+        }
+    }
+    assert_eq!(committed, Some(8));
 }
 
 #[test]

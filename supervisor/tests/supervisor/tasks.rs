@@ -430,6 +430,20 @@ fn checkpoints_by_files_alone_are_found_unless_they_are_anothers() {
     rig.hear_exit();
 }
 
+#[test]
+fn pipes_and_devices_in_the_place_of_files_hold_up_neither_checkpoints_nor_the_end() {
+    let text = "cd $MUSTER_CKPT_DIR; mkdir step_1 step_2 step_3; mkfifo step_3/_COMMITTED; ln -s /dev/zero step_2/_COMMITTED
+        echo 11 > step_1/_COMMITTED; until [ -e next ]; do sleep 0.02; done; mkfifo $TORCHELASTIC_ERROR_FILE; exit 3";
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    rig.hear_started();
+    let SupervisorMessage::Checkpoint(found) = rig.hear() else {
+        panic!("no checkpoint");
+    };
+    assert_eq!(found.step, 1);
+    std::fs::write(rig.home.path().join("checkpoints/next"), "").unwrap();
+    assert_eq!(rig.hear_exit().code, Some(3));
+}
+
 /// The marker says the digest, and the directory's birth, which a rename keeps, how long the save took.
 #[test]
 fn checkpoints_by_files_alone_have_a_digest_and_the_time_of_their_save() {

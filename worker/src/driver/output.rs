@@ -125,6 +125,8 @@ impl Answer {
                 return;
             }
         }
+        // Whether the reader knows where to go on if it is cut off: it would begin anew, behind what comes meanwhile.
+        let mut is_told = false;
         loop {
             // Asked before reading: what was written before the end is read after it is known.
             let ended = !request.follow || self.has_ended().await;
@@ -132,7 +134,14 @@ impl Answer {
             let until = if request.follow { u64::MAX } else { range.end };
             match self.send_all(&mut offset, until).await {
                 Ok(true) if ended => return self.end(offset, None).await,
-                Ok(true) => tokio::time::sleep(LOG_FOLLOW_INTERVAL).await,
+                Ok(true) => {
+                    if !is_told && offset == range.start && !self.send(nothing(offset), None).await
+                    {
+                        return;
+                    }
+                    is_told = true;
+                    tokio::time::sleep(LOG_FOLLOW_INTERVAL).await;
+                }
                 Ok(false) => return,
                 Err(error) => return self.end(offset, Some(error)).await,
             }
@@ -160,10 +169,7 @@ impl Answer {
     async fn range(&self, request: &v1::LogRequest) -> Result<(Range<u64>, LogPiece), String> {
         let reader = self.reader.clone();
         let start = request.start;
-        let unread = |range: Range<u64>| {
-            let (offset, data) = (range.start, Vec::new());
-            (range, LogPiece { offset, data })
-        };
+        let unread = |range: Range<u64>| (range.clone(), nothing(range.start));
         blocking(move || match start {
             None => Ok(unread(0..reader.end()?)),
             Some(Start::OffsetBytes(offset)) => Ok(unread(offset..reader.end()?)),
@@ -202,11 +208,7 @@ impl Answer {
     }
 
     pub(super) async fn end(&self, offset: u64, error: Option<String>) {
-        let nothing = LogPiece {
-            offset,
-            data: Vec::new(),
-        };
-        self.send(nothing, Some(error)).await;
+        self.send(nothing(offset), Some(error)).await;
     }
 
     /// Sends a piece, or with `end` the last one.
@@ -231,6 +233,14 @@ impl Answer {
             kind: Some(Kind::LogChunk(chunk)),
         };
         self.outbox.send(message).await.is_ok()
+    }
+}
+
+/// No bytes, at a position.
+const fn nothing(offset: u64) -> LogPiece {
+    LogPiece {
+        offset,
+        data: Vec::new(),
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) async fn answer(answer: Answer, request: v1::LogRequest) {
 async fn send_all(answer: &Answer, request: &v1::LogRequest) -> Result<bool, String> {
     let mut timeline = open(answer, request).await?;
     let mut ended = !request.follow;
+    // Whether the reader knows where to go on if it is cut off: it would begin anew, behind what comes meanwhile.
+    let mut is_told = false;
     loop {
         let now_us = wall_clock().0.saturating_mul(US_PER_MS);
         let (again, found) = blocking(move || {
@@ -34,12 +36,12 @@ async fn send_all(answer: &Answer, request: &v1::LogRequest) -> Result<bool, Str
         })
         .await?;
         timeline = again;
-        if !found.lines.is_empty()
-            && !answer
-                .send_chunk(chunk(&found.lines, timeline.position()))
-                .await
-        {
-            return Ok(false);
+        if !found.lines.is_empty() {
+            is_told = true;
+            let lines = chunk(&found.lines, timeline.position());
+            if !answer.send_chunk(lines).await {
+                return Ok(false);
+            }
         }
         if found.is_over {
             return Ok(true);
@@ -47,6 +49,14 @@ async fn send_all(answer: &Answer, request: &v1::LogRequest) -> Result<bool, Str
         if found.is_all {
             // Asked before reading again: what was written before the end is read after it is known.
             ended = answer.has_ended().await;
+            // Not of a task that has ended: that may be one that ran elsewhere, whose reader must not stay here.
+            if !ended && !is_told {
+                is_told = true;
+                let nothing = chunk(&[], timeline.position());
+                if !answer.send_chunk(nothing).await {
+                    return Ok(false);
+                }
+            }
             if !ended {
                 tokio::time::sleep(LOG_FOLLOW_INTERVAL).await;
             }

@@ -2,6 +2,7 @@
 //! bounds.
 
 mod reader;
+mod records;
 mod removals;
 mod retention;
 mod shipping;

@@ -56,10 +56,10 @@ struct Kept {
 }
 
 /// Removes the oldest logs until those left keep to the bounds. Those of `live` attempts stay, and, where output is
-/// shipped, those that wait for it. Gives how many were removed.
+/// shipped, those that wait for it. Gives how many were removed. What cannot be looked at or removed keeps back no other.
 ///
 /// # Errors
-/// What the file system says.
+/// What the file system says of the folder that all lie in.
 pub(crate) fn forget_old(
     logs: &Path,
     live: &BTreeSet<RunId>,
@@ -80,7 +80,7 @@ pub(crate) fn forget_old(
         let is_over =
             attempts_over(&surplus, retention) || whole > retention.bytes_max || age > age_max;
         let must_wait = ships && whole <= retention.unshipped_bytes_max;
-        if is_over && (!must_wait || is_shipped(&attempt.path)?) {
+        if is_over && (!must_wait || attempt.is_shipped()) {
             surplus.push((true, attempt));
         } else {
             bytes = whole;
@@ -88,6 +88,21 @@ pub(crate) fn forget_old(
         }
     }
     remove(logs, surplus)
+}
+
+impl Kept {
+    /// Whether none of it waits to be shipped, as far as anybody can tell.
+    fn is_shipped(&self) -> bool {
+        is_shipped(&self.path).unwrap_or_else(|error| {
+            warn(self.id, &error);
+            false
+        })
+    }
+}
+
+/// Tells of an attempt whose output is left for now.
+fn warn(id: RunId, error: &io::Error) {
+    tracing::warn!(%id, %error, "forgetting the old output of an attempt failed");
 }
 
 fn attempts_over(seen: &[(bool, Kept)], retention: &LogRetention) -> bool {
@@ -105,10 +120,14 @@ fn remove(logs: &Path, attempts: Vec<(bool, Kept)>) -> io::Result<usize> {
     }
     let ids: Vec<RunId> = going.iter().rev().map(|attempt| attempt.id).collect();
     Removals::of(logs).add(&ids)?;
-    for attempt in &going {
-        files::remove_directory(&attempt.path)?;
+    let mut removed = 0;
+    for attempt in going {
+        match files::remove_directory(&attempt.path) {
+            Ok(()) => removed += 1,
+            Err(error) => warn(attempt.id, &error),
+        }
     }
-    Ok(going.len())
+    Ok(removed)
 }
 
 fn ended(logs: &Path, live: &BTreeSet<RunId>) -> io::Result<Vec<Kept>> {
@@ -119,14 +138,17 @@ fn ended(logs: &Path, live: &BTreeSet<RunId>) -> io::Result<Vec<Kept>> {
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
-        if let Some(id) = id.filter(|id| !live.contains(id)) {
-            let (bytes, modified) = extent(&entry.path())?;
-            kept.push(Kept {
+        let Some(id) = id.filter(|id| !live.contains(id)) else {
+            continue;
+        };
+        match extent(&entry.path()) {
+            Ok((bytes, modified)) => kept.push(Kept {
                 id,
                 path: entry.path(),
                 bytes,
                 modified,
-            });
+            }),
+            Err(error) => warn(id, &error),
         }
     }
     Ok(kept)
@@ -216,6 +238,27 @@ mod tests {
                 assert_eq!(is_removed, !expected.contains(&epoch), "{epoch}");
             }
         }
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_keeps_no_other() {
+        let logs = attempts(3);
+        let of = |epoch| logs.path().join(id(epoch).to_string());
+        // A power cut has emptied the record of the first.
+        fs::write(of(1).join("shipped.json"), "").unwrap();
+        let shipped = Shipped {
+            stdout: 1_000,
+            stderr: 0,
+        };
+        shipped.write(&of(2)).unwrap();
+        // No folder at all.
+        fs::write(of(9), "").unwrap();
+        let none = LogRetention {
+            bytes_max: 0,
+            ..LogRetention::default()
+        };
+        let removed = forget_old(logs.path(), &BTreeSet::new(), &none, true, NOW).unwrap();
+        assert_eq!((removed, left(logs.path())), (1, vec![1, 3, 9]));
     }
 
     #[test]

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use muster_supervisor::segments::{OutputStream, Segment, list};
-use muster_supervisor::{LogOwner, RunId, Shipped, TaskDirectory};
+use muster_supervisor::{RunId, TaskDirectory};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::{Instant, interval, timeout};
 
+use super::records;
 use crate::limits::{
     LOG_SHIP_INTERVAL, LOG_SHIP_MS_MAX, LOG_SHIP_RETRY, LOG_SHIP_RETRY_MAX, LOG_SHIPPERS_MAX,
     LOG_UNSHIPPED_SEGMENTS_MAX,
@@ -245,7 +246,7 @@ impl Waiting {
 
 /// Both outputs of an attempt are shipped by one task, so nobody else changes the record meanwhile.
 fn record(waiting: &Waiting) -> io::Result<()> {
-    let shipped = Shipped::read(&waiting.directory)?;
+    let shipped = records::shipped(&waiting.directory)?;
     shipped
         .with(waiting.stream, waiting.end)
         .write(&waiting.directory)
@@ -253,7 +254,7 @@ fn record(waiting: &Waiting) -> io::Result<()> {
 
 /// Whether all that an ended attempt has printed was shipped.
 pub(super) fn is_shipped(directory: &Path) -> io::Result<bool> {
-    let shipped = Shipped::read(directory)?;
+    let shipped = records::shipped(directory)?;
     for stream in OutputStream::ALL {
         if let Some(last) = list(directory, stream)?.last()
             && last.start + last.path.metadata()?.len() > shipped.of(stream)
@@ -285,7 +286,7 @@ fn look_at(id: RunId, directory: &Path, tasks: &Path, found: &mut Found) -> io::
     // Asked first: what was written before the end is seen after it is known.
     let task = TaskDirectory::below(tasks, id);
     let has_ended = !task.path().exists() || task.exit()?.is_some();
-    let shipped = Shipped::read(directory)?;
+    let shipped = records::shipped(directory)?;
     for stream in OutputStream::ALL {
         let segments = list(directory, stream)?;
         let mut waiting = Vec::new();
@@ -302,7 +303,7 @@ fn look_at(id: RunId, directory: &Path, tasks: &Path, found: &mut Found) -> io::
         if let Some((segment, end)) = waiting.first() {
             found.next.push(Waiting {
                 id,
-                attempt: LogOwner::read(directory)?.map(|owner| owner.attempt),
+                attempt: records::owner(directory)?.map(|owner| owner.attempt),
                 directory: directory.to_owned(),
                 stream,
                 segment: (*segment).clone(),
@@ -398,6 +399,25 @@ mod tests {
         let logs = rig.home.path().join("logs");
         assert!(is_shipped(&logs.join("8-1-12")).unwrap());
         assert!(!is_shipped(&logs.join("7-0-11")).unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_record_that_a_power_cut_emptied_keeps_nothing_back() {
+        let mut rig = Rig::new();
+        rig.open();
+        rig.writer("8-1-12", OutputStream::Stderr)
+            .append(b"ccccdd", 1);
+        let logs = rig.home.path().join("logs/8-1-12");
+        for record in ["shipped.json", "owner.json"] {
+            fs::write(logs.join(record), "").unwrap();
+        }
+        while rig.shipper.round().await > 0 {}
+        let expected = [
+            "host-1 8 1 12 stderr 0 4 cccc",
+            "host-1 8 1 12 stderr 4 2 dd",
+        ];
+        assert_eq!(rig.shipped(), expected);
+        assert!(is_shipped(&logs).unwrap());
     }
 
     #[tokio::test]

@@ -172,12 +172,19 @@ fn readable<T>(read: io::Result<Option<T>>) -> io::Result<Option<T>> {
     }
 }
 
+/// The processes of a task: of its main process's session or group, or with its mark in their environment.
 fn members(
     directory: &TaskDirectory,
     main: Option<ProcessIdentity>,
     processes: Vec<ProcessEntry>,
 ) -> Vec<i32> {
     let mark = mark_of(directory);
+    // No number is given anew that a session or a group still has: both are another's if the main process's is.
+    let is_anothers = |main: &ProcessIdentity| {
+        let mut namesakes = processes.iter().filter(|entry| entry.pid == main.pid);
+        namesakes.any(|entry| entry.start_ticks != main.start_ticks)
+    };
+    let main = main.filter(|main| !is_anothers(main));
     processes
         .into_iter()
         .filter(|entry| !entry.is_dead())
@@ -194,6 +201,8 @@ fn members(
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
+    use std::os::unix::process::CommandExt;
+
     use super::*;
 
     #[test]
@@ -206,6 +215,24 @@ mod tests {
         // Nor is a supervisor whose record cannot be read now.
         fs::create_dir_all(directory.path().join("claim.json")).unwrap();
         assert!(!kill_all(&directory, None));
+    }
+
+    #[test]
+    fn who_has_the_number_of_a_main_process_that_is_gone_is_left_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = TaskDirectory::new(home.path().join("7-0-11"));
+        let mut command = std::process::Command::new("sleep");
+        let mut child = command.arg("1000").process_group(0).spawn().unwrap();
+        let now = ProcessIdentity::of(child.id().cast_signed()).unwrap();
+        let found = |main| members(&directory, Some(main), ProcessEntry::all().unwrap());
+        assert_eq!(found(now), [now.pid]);
+        let before = ProcessIdentity {
+            start_ticks: now.start_ticks - 1,
+            ..now
+        };
+        assert!(found(before).is_empty());
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

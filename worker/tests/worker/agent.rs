@@ -554,6 +554,53 @@ async fn output_is_read_by_offset_from_its_tail_and_while_it_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_reader_of_a_task_that_has_printed_nothing_yet_hears_where_to_go_on() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let task = script("while [ ! -e go ]; do sleep 0.02; done; echo one; echo two");
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    for (id, timed) in [(1, true), (2, false)] {
+        leader.say(LeaderKind::LogRequest(v1::LogRequest {
+            id,
+            job_id: task.key.job.get(),
+            task: task.key.task.get(),
+            epoch: task.epoch.get(),
+            stream: v1::LogStream::Stdout.into(),
+            follow: true,
+            start: Some(v1::log_request::Start::TailLines(1)),
+            timed,
+            ..v1::LogRequest::default()
+        }));
+        let told = leader
+            .eventually("where to go on", |inner| {
+                inner.chunks.iter().find(|chunk| chunk.id == id).cloned()
+            })
+            .await;
+        assert!(told.data.is_empty() && !told.end, "{told:?}");
+        let position = timed.then(v1::LogPosition::default);
+        assert_eq!((told.offset_bytes, told.position), (0, position));
+    }
+    std::fs::write(host.directory(&task).scratch().join("go"), "").unwrap();
+    for id in [1, 2] {
+        let chunks = leader
+            .eventually("the end", |inner| {
+                let chunks = inner.chunks.iter().filter(|chunk| chunk.id == id);
+                let chunks: Vec<v1::LogChunk> = chunks.cloned().collect();
+                chunks.last()?.end.then_some(chunks)
+            })
+            .await;
+        let text: Vec<u8> = chunks
+            .iter()
+            .flat_map(|chunk| chunk.data.to_vec())
+            .collect();
+        assert_eq!(text, b"one\ntwo\n", "{id}");
+        let empty = chunks.iter().filter(|chunk| chunk.data.is_empty());
+        assert_eq!(empty.count(), 2, "the first and the last");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn lines_of_both_outputs_come_with_their_times_and_removed_ones_are_told() {
     let leader = Leader::start(3).await;
     let host = Host::start(&[&leader]);
