@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use accounts::draw_forgotten_accounts;
 use links::{draw_bad_links, draw_link};
-pub(super) use loss::is_lost;
+pub(super) use loss::losses;
 use loss::{USERS_MORE, draw_loss};
 
 use super::ailments::Ailment;
