@@ -35,7 +35,7 @@ pub use end::{Remains, end};
 pub use engine::{Engine, EngineError, EngineIdentity, Listed};
 pub(crate) use record::ContainerEnd;
 pub(crate) use removal::Removal;
-pub(crate) use rights::may_run;
+pub(crate) use rights::{may_run, whose};
 
 use rustix::process::Signal;
 

@@ -202,15 +202,15 @@ impl<'a> Plan<'a> {
 
     /// Who its processes are; the image's user if none.
     fn user(&self) -> Option<String> {
-        let account = rights::chosen(self.container, &self.spec.identity);
-        let account = account.map(|account| format!("{}:{}", account.uid, account.gid));
+        let account = rights::whose(self.container, &self.spec.identity);
+        let account = account.map(|(account, group)| format!("{}:{group}", account.uid));
         account.or_else(|| self.container.user.clone())
     }
 
     /// The groups that they have beside that user's.
     fn groups(&self) -> Option<Vec<String>> {
-        let account = rights::chosen(self.container, &self.spec.identity)?;
-        let further = { account.groups.iter() }.filter(|group| **group != account.gid);
+        let (account, first) = rights::whose(self.container, &self.spec.identity)?;
+        let further = { account.groups.iter() }.filter(|group| **group != first);
         Some(further.map(ToString::to_string).collect())
     }
 
