@@ -1,11 +1,15 @@
 //! Tasks that run as another account than their supervisor, which is root here.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use muster_core::spec::{Secret, SecretForm};
+use muster_supervisor::exec::{ExecAnswer, ExecRequest};
 use muster_supervisor::{Account, TaskDirectory, TaskSpec};
 
+use crate::exec::{ask, hear};
 use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script, skipped};
 
 /// Where every host has a file system in memory.
@@ -67,6 +71,48 @@ fn secrets_are_the_accounts_and_nobody_elses() {
     let output = String::from_utf8(rig.output()).unwrap();
     assert_eq!(output, "s3cret\n400 nobody\n700 nobody\n", "{exit:?}");
     assert!(fs::metadata(target).is_err(), "they go with the task");
+}
+
+#[test]
+fn a_command_beside_a_task_begins_where_its_account_may_be() {
+    let place = tempfile::tempdir().unwrap();
+    let close = |mode| fs::set_permissions(place.path(), Permissions::from_mode(mode)).unwrap();
+    close(0o755);
+    let text = "echo > $MUSTER_CTL_DIR/../scratch/ready; sleep 1000";
+    let Some(mut rig) = nobodys(text, |spec| {
+        spec.assignment.working_directory = Some(place.path().display().to_string());
+    }) else {
+        return;
+    };
+    rig.scratch_file("ready");
+    let request = ExecRequest {
+        command: ["sh", "-c", "pwd"].map(str::to_owned).to_vec(),
+        terminal: None,
+    };
+    let mut answer = || {
+        let (reader, writer) = io::pipe().unwrap();
+        let socket = ask(
+            &mut rig,
+            &request,
+            [reader.as_fd(), writer.as_fd(), writer.as_fd()],
+        );
+        drop(writer);
+        let mut text = String::new();
+        let heard = hear(&socket).unwrap();
+        File::from(OwnedFd::from(reader))
+            .read_to_string(&mut text)
+            .unwrap();
+        (heard, text)
+    };
+    let there = format!("{}\n", place.path().display());
+    assert_eq!(answer(), (ExecAnswer::Started, there));
+    // Root's alone from now on: its supervisor could still go there.
+    close(0o700);
+    let (ExecAnswer::Refused { detail }, _) = answer() else {
+        panic!("not refused");
+    };
+    let names = detail.contains(&place.path().display().to_string());
+    assert!(names && detail.contains("is not open"), "{detail}");
 }
 
 #[test]
