@@ -2,8 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, open};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -44,6 +46,15 @@ pub(crate) fn replace_for_owner(path: &Path, bytes: &[u8]) -> io::Result<()> {
         File::create_new(&temporary)?.write_all(bytes)?;
         fs::rename(&temporary, path)
     })
+}
+
+/// Opens a folder itself: a link to one is refused.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(open(path, flags, Mode::empty())?)
 }
 
 /// Removes a file, or a link but not what it leads to; no error if it is gone.

@@ -3,7 +3,8 @@
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
 
 use muster_core::spec::{Secret, SecretForm};
 use muster_supervisor::exec::{ExecAnswer, ExecRequest};
@@ -57,12 +58,12 @@ fn secrets_are_the_accounts_and_nobody_elses() {
     let target = format!("{MEMORY}/muster-test-accounts-{}", std::process::id());
     let text = "cat $KEY_FILE; stat -c '%a %U' $KEY_FILE $(dirname $KEY_FILE)";
     let rig = nobodys(text, |spec| {
-        spec.assignment.execution.secrets = vec![Secret {
-            name: "key".to_owned(),
-            form: SecretForm::File("KEY_FILE".to_owned()),
-        }];
-        spec.secrets.source = Some(source.path().to_owned());
-        spec.secrets.target = Some(target.clone().into());
+        give_key(spec, source.path(), target.as_ref());
+        // Under another name it is the same file.
+        let again = SecretForm::File("SAME_FILE".to_owned());
+        let secrets = &mut spec.assignment.execution.secrets;
+        secrets.extend_from_within(..);
+        secrets[1].form = again;
     });
     let Some(mut rig) = rig else {
         return;
@@ -71,6 +72,34 @@ fn secrets_are_the_accounts_and_nobody_elses() {
     let output = String::from_utf8(rig.output()).unwrap();
     assert_eq!(output, "s3cret\n400 nobody\n700 nobody\n", "{exit:?}");
     assert!(fs::metadata(target).is_err(), "they go with the task");
+}
+
+/// Gives a task the secret `key` of a folder as a file in another one.
+fn give_key(spec: &mut TaskSpec, source: &Path, target: &Path) {
+    spec.assignment.execution.secrets = vec![Secret {
+        name: "key".to_owned(),
+        form: SecretForm::File("KEY_FILE".to_owned()),
+    }];
+    spec.secrets.source = Some(source.to_owned());
+    spec.secrets.target = Some(target.to_owned());
+}
+
+#[test]
+fn secrets_are_not_put_where_something_lies_already() {
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("key"), "s3cret\n").unwrap();
+    let memory = tempfile::tempdir_in(MEMORY).unwrap();
+    let (theirs, target) = (memory.path().join("theirs"), memory.path().join("target"));
+    fs::create_dir(&theirs).unwrap();
+    symlink(&theirs, &target).unwrap();
+    let Some(mut rig) = nobodys("true", |spec| give_key(spec, source.path(), &target)) else {
+        return;
+    };
+    let error = rig.hear_exit().start_error.unwrap();
+    assert!(error.contains("target: File exists"), "{error}");
+    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
+    assert_eq!(fs::metadata(&theirs).unwrap().uid(), 0);
+    assert!(fs::symlink_metadata(&target).unwrap().is_symlink());
 }
 
 #[test]
