@@ -22,6 +22,7 @@ mod record;
 mod removal;
 mod rights;
 mod run;
+mod sources;
 mod task;
 
 use std::collections::BTreeMap;

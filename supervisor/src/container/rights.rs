@@ -46,7 +46,7 @@ pub(crate) fn may_run(container: &Container, identity: &TaskIdentity) -> Result<
     ))
 }
 
-fn unseen(account: &Account, source: &str, error: &io::Error) -> String {
+pub(super) fn unseen(account: &Account, source: &str, error: &io::Error) -> String {
     let name = &account.name;
     format!("its mount `{source}` is not open to the account `{name}` that it runs as: {error}")
 }

@@ -34,6 +34,9 @@ pub(super) enum RunError {
     /// No image, no container.
     #[error(transparent)]
     Image(#[from] ImageUnavailable),
+    /// The task's account may not come to what is to be mounted, or may not any more.
+    #[error("{0}")]
+    Mount(String),
     /// The engine refused, or broke the conversation off.
     #[error("CONTAINER_FAILED: {0}")]
     Engine(#[from] EngineError),

@@ -1,8 +1,6 @@
 //! What an engine is told of a container, by docker's API and by podman's own.
 
-use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 
 use muster_core::desired::TaskAssignment;
 use muster_core::ids::GpuUuid;
@@ -12,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::containers::{access, contained, container};
 use crate::fake_engine::{FakeEngine, greet, json as answer, ordinary};
-use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, skipped};
+use crate::support::{LONG_LEASE_MS, Rig, skipped};
 
 /// The GPU of these tasks.
 const GPU: GpuUuid = GpuUuid(0x1234);
@@ -222,48 +220,6 @@ fn a_containers_processes_are_the_account_of_their_task() {
     let podman = body(&PODMAN, Some("4001:4003"));
     assert_eq!(podman["user"], "4001:4003");
     assert_eq!(podman["groups"], json!(["4002"]));
-}
-
-#[test]
-fn what_an_account_puts_in_the_place_of_its_folders_is_not_given_away() {
-    if !rustix::process::geteuid().is_root() {
-        return skipped("only root gives folders to others").unwrap_or_default();
-    }
-    let nobody = Account::find("nobody").unwrap().unwrap();
-    // The account's own number, and another one where the host allows that.
-    for user in [nobody.uid, 4_001] {
-        let home = tempfile::tempdir().unwrap();
-        let victim = home.path().join("victim");
-        std::fs::write(&victim, "").unwrap();
-        let socket: Arc<OnceLock<PathBuf>> = Arc::default();
-        let (place, target) = (Arc::clone(&socket), victim.clone());
-        let engine = FakeEngine::start(move |request, stream| match request {
-            // Whoever waits for an answer waits for whatever the account does meanwhile.
-            "GET /_ping" => {
-                let place = place.get().unwrap();
-                drop(std::fs::remove_file(place));
-                symlink(&target, place).unwrap();
-                ordinary(request, stream);
-            }
-            request if request.starts_with("POST") => {
-                answer(stream, 500, r#"{"message": "that is all"}"#);
-            }
-            request => ordinary(request, stream),
-        });
-        let mut task = contained("true");
-        container(&mut task).user = Some(user.to_string());
-        let mut rig = Rig::start_prepared(task, LONG_LEASE_MS, FILES_MAX, |spec, directory| {
-            socket.set(directory.control_socket()).unwrap();
-            spec.engine = Some(access(&engine.socket()));
-            spec.identity.account = Some(nobody.clone());
-            spec.identity.any_container_user = true;
-        });
-        let error = rig.hear_exit().start_error.unwrap();
-        assert!(error.contains("that is all"), "{error}");
-        let link = std::fs::symlink_metadata(rig.directory.control_socket()).unwrap();
-        assert!(link.is_symlink());
-        assert_eq!(std::fs::metadata(&victim).unwrap().uid(), 0);
-    }
 }
 
 #[test]
