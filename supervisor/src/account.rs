@@ -7,7 +7,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -71,9 +71,16 @@ impl Account {
     /// # Errors
     /// What the file system says.
     pub fn own(&self, folder: &Path) -> io::Result<()> {
-        let folder = open_folder(folder)?;
-        self.take(&folder)?;
-        Ok(fchmod(&folder, MODE)?)
+        self.own_open(&open_folder(folder)?)
+    }
+
+    /// The same with a folder that is open.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn own_open(&self, folder: &OwnedFd) -> io::Result<()> {
+        self.take(folder)?;
+        Ok(fchmod(folder, MODE)?)
     }
 
     /// Gives it what is open.
