@@ -7,10 +7,11 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Mode;
+use rustix::fs::{Mode, fchmod, fchown};
 use rustix::process::{Gid, Uid, getegid, geteuid, getgroups, umask};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs, set_thread_groups,
@@ -18,10 +19,11 @@ use rustix::thread::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::files::open_folder;
 use crate::sys::user_database;
 
 /// Who may use what was given to an account.
-const MODE: u32 = 0o700;
+const MODE: Mode = Mode::RWXU;
 /// What files of a task are not open for, unless it says otherwise: what logins have on most systems.
 const UMASK: Mode = Mode::WGRP.union(Mode::WOTH);
 
@@ -64,13 +66,30 @@ impl Account {
         }))
     }
 
-    /// Gives it a folder, for itself alone. The way there must be nobody else's.
+    /// Gives it a folder, for itself alone; a link to one is refused. The way there must be nobody else's.
     ///
     /// # Errors
     /// What the file system says.
     pub fn own(&self, folder: &Path) -> io::Result<()> {
-        chown(folder, Some(self.uid), Some(self.gid))?;
-        fs::set_permissions(folder, fs::Permissions::from_mode(MODE))
+        self.own_open(&open_folder(folder)?)
+    }
+
+    /// The same with a folder that is open.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn own_open(&self, folder: &OwnedFd) -> io::Result<()> {
+        self.take(folder)?;
+        Ok(fchmod(folder, MODE)?)
+    }
+
+    /// Gives it what is open.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn take(&self, file: impl AsFd) -> io::Result<()> {
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        Ok(fchown(file, Some(uid), Some(gid))?)
     }
 
     /// Does something with its rights over files.
@@ -191,6 +210,8 @@ impl Credentials {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
     use super::*;
 
     #[test]
@@ -202,6 +223,25 @@ mod tests {
         for name in ["0", "no-such-account", "", "ro\0ot"] {
             assert_eq!(Account::find(name).unwrap(), None, "{name:?}");
         }
+    }
+
+    #[test]
+    fn what_a_link_leads_to_is_given_to_nobody() {
+        if !geteuid().is_root() {
+            crate::output::complain("skipped: only root gives folders away");
+            return;
+        }
+        let nobody = Account::find("nobody").unwrap().unwrap();
+        let home = tempfile::tempdir().unwrap();
+        let (folder, link) = (home.path().join("folder"), home.path().join("link"));
+        fs::create_dir(&folder).unwrap();
+        symlink(&folder, &link).unwrap();
+        assert!(nobody.own(&link).is_err());
+        assert_eq!(folder.metadata().unwrap().uid(), 0);
+        nobody.own(&folder).unwrap();
+        let given = folder.metadata().unwrap();
+        assert_eq!((given.uid(), given.gid()), (nobody.uid, nobody.gid));
+        assert_eq!(given.mode() & 0o777, 0o700);
     }
 
     #[test]
@@ -218,7 +258,7 @@ mod tests {
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
         fs::create_dir(&theirs).unwrap();
         nobody.own(&theirs).unwrap();
-        std::os::unix::fs::symlink(&secret, theirs.join("link")).unwrap();
+        symlink(&secret, theirs.join("link")).unwrap();
         let read = || fs::read(theirs.join("link"));
         assert!(read().is_ok());
         for refused in [nobody.acting(read), acting_as_owner_of(&theirs, read)] {

@@ -1,21 +1,25 @@
 //! A task's checkpoint folder: made before the task starts, and not left behind empty.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, mkdirat, openat, statat, unlinkat};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::account::Account;
 use crate::checkpoints::markers;
 use crate::clock::file_clock;
+use crate::files::open_folder;
 use crate::spec::TaskSpec;
 
 /// What lets others through a folder without letting them look into it.
-const PASSAGE: u32 = 0o011;
+const PASSAGE: Mode = Mode::XGRP.union(Mode::XOTH);
 /// Tries to make a folder whose parent another task may remove at the same time, because it was empty.
 const CREATE_TRIES: usize = 8;
 
@@ -122,21 +126,13 @@ fn acting<T>(account: Option<&Account>, act: impl FnOnce() -> io::Result<T>) -> 
 
 /// Makes a folder, which is an account's then if one is given. True: it was not there before.
 ///
-/// It is made by root, who may do so in folders of ours, and given away; on file systems of others, where root is nobody, by the
-/// account itself.
+/// It is made by root, who may do so in folders of ours, and given away; where the job's folder is not ours, and on file systems of
+/// others, where root is nobody, by the account itself.
 fn create_for(account: Option<&Account>, path: &Path) -> io::Result<bool> {
     let Some(account) = account else {
         return create(path);
     };
-    let made = create(path).and_then(|is_new| match give(account, path) {
-        Err(error) if is_new => {
-            // It is empty, and in nobody's way but its own: the next line makes it anew.
-            drop(fs::remove_dir(path));
-            Err(error)
-        }
-        given => given.map(|()| is_new),
-    });
-    match made {
+    match create_in_ours(account, path) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             account.acting(|| create(path))
         }
@@ -144,21 +140,66 @@ fn create_for(account: Option<&Account>, path: &Path) -> io::Result<bool> {
     }
 }
 
+/// Makes a folder in its job's, and gives it to an account; `PermissionDenied` if its job's is not ours.
+fn create_in_ours(account: &Account, path: &Path) -> io::Result<bool> {
+    let (Some(job), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(ErrorKind::InvalidInput.into());
+    };
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let made = open_ours(job).and_then(|job| create_in(&job, name, account));
+        match made {
+            Err(error) if error.kind() == ErrorKind::NotFound && tries < CREATE_TRIES => {}
+            made => return made,
+        }
+    }
+}
+
+/// Opens a job's folder, which is made if nothing is there. It may lie where accounts make theirs: a link of one would lead root
+/// anywhere.
+fn open_ours(job: &Path) -> io::Result<OwnedFd> {
+    let is_new = create(job)?;
+    let folder = open_folder(job)?;
+    if fstat(&folder)?.st_uid == geteuid().as_raw() {
+        return Ok(folder);
+    }
+    if is_new {
+        // Root is nobody here: it would be in the account's way.
+        drop(fs::remove_dir(job));
+    }
+    Err(ErrorKind::PermissionDenied.into())
+}
+
+/// Makes a folder in its job's, and gives it to an account.
+fn create_in(job: &OwnedFd, name: &OsStr, account: &Account) -> io::Result<bool> {
+    let is_new = match mkdirat(job, name, Mode::RWXU) {
+        Ok(()) => true,
+        Err(Errno::EXIST) => false,
+        Err(error) => return Err(error.into()),
+    };
+    let given = give(job, name, account);
+    if given.is_err() && is_new {
+        // It is empty, and in nobody's way but its own: the account may make it anew.
+        drop(unlinkat(job, name, AtFlags::REMOVEDIR));
+    }
+    given.map(|()| is_new)
+}
+
 /// Gives a folder away that is ours, and lets its new owner through its job's.
-fn give(account: &Account, path: &Path) -> io::Result<()> {
-    let us = geteuid().as_raw();
-    let found = fs::symlink_metadata(path)?;
-    if found.uid() == account.uid {
+fn give(job: &OwnedFd, name: &OsStr, account: &Account) -> io::Result<()> {
+    let found = statat(job, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if found.st_uid == account.uid {
         return Ok(());
     }
     // An earlier attempt of the job ran as its agent, or the folder is new.
-    if found.uid() != us || !found.is_dir() {
+    if found.st_uid != geteuid().as_raw() {
         return Err(ErrorKind::PermissionDenied.into());
     }
-    account.own(path)?;
-    let job = path.parent().unwrap_or(path);
-    let mode = fs::symlink_metadata(job)?.mode();
-    fs::set_permissions(job, fs::Permissions::from_mode(mode | PASSAGE))
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    account.own_open(&openat(job, name, flags, Mode::empty())?)?;
+    let mode = Mode::from_raw_mode(fstat(job)?.st_mode);
+    Ok(fchmod(job, mode | PASSAGE)?)
 }
 
 /// Makes a folder and its parents. True: it was not there before.
@@ -183,6 +224,9 @@ fn create(path: &Path) -> io::Result<bool> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
     use super::*;
 
     fn folder(path: &Path, is_shared: bool) -> CheckpointFolder {
@@ -219,5 +263,40 @@ mod tests {
         create(&path).unwrap();
         assert!(!folder(&path, true).tidy());
         assert!(path.exists());
+    }
+
+    #[test]
+    fn root_makes_nothing_and_opens_nothing_where_an_account_has_put_a_link() {
+        if !geteuid().is_root() {
+            crate::output::complain("skipped: only root gives folders to others");
+            return;
+        }
+        let nobody = Account::find("nobody").unwrap().unwrap();
+        let home = tempfile::tempdir().unwrap();
+        let within = |name: &str| home.path().join(name);
+        let open_to_all = Permissions::from_mode(0o1777);
+        fs::set_permissions(home.path(), open_to_all).unwrap();
+        for name in ["closed", "theirs"] {
+            fs::create_dir(within(name)).unwrap();
+            fs::set_permissions(within(name), Permissions::from_mode(0o700)).unwrap();
+        }
+        nobody.own(&within("theirs")).unwrap();
+        symlink(within("closed"), within("7")).unwrap();
+        assert!(create_for(Some(&nobody), &within("7/0")).is_err());
+        let whose = |name: &str| {
+            let found = within(name).metadata().unwrap();
+            (found.uid(), found.mode() & 0o777)
+        };
+        assert_eq!(whose("closed"), (0, 0o700));
+        assert_eq!(fs::read_dir(within("closed")).unwrap().count(), 0);
+        // In a folder of its own, the account makes it.
+        assert!(create_for(Some(&nobody), &within("theirs/0")).unwrap());
+        assert_eq!(whose("theirs/0").0, nobody.uid);
+        for is_new in [true, false] {
+            assert_eq!(create_for(Some(&nobody), &within("8/0")).unwrap(), is_new);
+            assert_eq!(whose("8/0"), (nobody.uid, 0o700));
+        }
+        let (owner, mode) = whose("8");
+        assert_eq!((owner, mode & 0o011), (0, 0o011));
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags, open};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -70,6 +71,15 @@ pub(crate) fn read_of_task(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         true => refused("it is too long"),
         false => Ok(bytes),
     }
+}
+
+/// Opens a folder itself: a link to one is refused.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(open(path, flags, Mode::empty())?)
 }
 
 /// Removes a file, or a link but not what it leads to; no error if it is gone.

@@ -44,6 +44,7 @@ mod ready;
 mod rounds;
 mod run_id;
 mod said;
+mod secret_folder;
 mod secrets;
 pub mod segments;
 pub mod server;

@@ -225,12 +225,15 @@ fn shared_memory(spec: &TaskSpec) -> Result<Option<SharedMemory>, String> {
     memory.map_err(|error| format!("making its shared memory failed: {error}"))
 }
 
-/// Where the task begins.
-fn working_directory(spec: &TaskSpec, directory: &TaskDirectory) -> Result<PathBuf, String> {
-    let path = match &spec.assignment.working_directory {
-        Some(path) => path.into(),
-        None => directory.scratch(),
-    };
+/// Where the task begins, and commands beside it.
+///
+/// # Errors
+/// Why it cannot, in words for the user.
+pub(crate) fn working_directory(
+    spec: &TaskSpec,
+    directory: &TaskDirectory,
+) -> Result<PathBuf, String> {
+    let path = directory.working_directory(spec);
     // As the task will come to it: its account may not be let in.
     let is_there = spec
         .identity

@@ -3,30 +3,23 @@
 //! Nothing here says what a secret is: names stand in errors, and what is written down names them as well.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use muster_core::spec::{Secret, SecretForm};
-use rustix::fs::statfs;
 
-use crate::account::Account;
 use crate::files;
 use crate::limits::SECRET_BYTES_MAX;
-use crate::spec::{SecretFolders, TaskSpec};
-
-/// Kinds of file systems that are in memory alone: tmpfs and ramfs, by the kernel's numbers.
-const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-/// Who may use the folder, and who its files: the task's user alone, and nobody writes.
-const FOLDER_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o400;
+use crate::secret_folder::SecretFolder;
+use crate::spec::TaskSpec;
 
 /// The secrets of one task, as it is given them.
 #[derive(Clone)]
 pub(crate) struct Secrets {
     variables: Vec<(OsString, OsString)>,
+    /// The folder that was made for them; none if none is a file.
     folder: Option<PathBuf>,
 }
 
@@ -38,34 +31,30 @@ impl Secrets {
     pub(crate) fn prepare(spec: &TaskSpec) -> Result<Self, String> {
         let mut prepared = Self {
             variables: Vec::new(),
-            folder: spec.secrets.target.clone(),
+            folder: None,
         };
-        for secret in &spec.assignment.execution.secrets {
-            if let Err(error) = prepared.add(secret, &spec.secrets) {
+        match prepared.fill(spec) {
+            Ok(()) => Ok(prepared),
+            Err(error) => {
                 prepared.remove();
-                return Err(format!(
-                    "giving it the secret `{}` failed: {error}",
-                    secret.name
-                ));
+                Err(error)
             }
         }
-        if let Err(error) = prepared.give_to(spec.identity.account.as_ref()) {
-            prepared.remove();
-            return Err(format!("giving it its secrets failed: {error}"));
-        }
-        Ok(prepared)
     }
 
-    /// Makes the files an account's, and then their folder: until then, nobody else can change what is in it.
-    fn give_to(&self, account: Option<&Account>) -> io::Result<()> {
-        let folder = self.folder.as_ref().filter(|folder| folder.is_dir());
-        let (Some(account), Some(folder)) = (account, folder) else {
-            return Ok(());
-        };
-        for file in fs::read_dir(folder)? {
-            lchown(file?.path(), Some(account.uid), Some(account.gid))?;
+    fn fill(&mut self, spec: &TaskSpec) -> Result<(), String> {
+        let mut folder = None;
+        for secret in &spec.assignment.execution.secrets {
+            let added = self.add(secret, spec, &mut folder);
+            added.map_err(|error| {
+                format!("giving it the secret `{}` failed: {error}", secret.name)
+            })?;
         }
-        account.own(folder)
+        match (&spec.identity.account, folder) {
+            (Some(account), Some(folder)) => { folder.give_to(account) }
+                .map_err(|error| format!("giving it its secrets failed: {error}")),
+            _ => Ok(()),
+        }
     }
 
     /// The environment variables that say them, or where they are.
@@ -78,20 +67,38 @@ impl Secrets {
         remove(self.folder.as_deref());
     }
 
-    fn add(&mut self, secret: &Secret, folders: &SecretFolders) -> Result<(), String> {
-        let source = folders.source.as_ref();
+    fn add(
+        &mut self,
+        secret: &Secret,
+        spec: &TaskSpec,
+        folder: &mut Option<SecretFolder>,
+    ) -> Result<(), String> {
+        let source = spec.secrets.source.as_ref();
         let source = source.ok_or("this host has no folder of secrets (secrets_dir)")?;
         let bytes = read(&source.join(&secret.name)).map_err(|error| error.to_string())?;
         let (variable, value) = match &secret.form {
             SecretForm::Variable(variable) => (variable, value(bytes)?),
             SecretForm::File(variable) => {
-                let target = folders.target.as_ref();
-                let target = target.ok_or("this host has no folder in memory (run_dir)")?;
-                (variable, written(target, &secret.name, &bytes)?.into())
+                let folder = match folder {
+                    Some(folder) => folder,
+                    None => folder.insert(self.make_folder(spec)?),
+                };
+                let account = spec.identity.account.as_ref();
+                let path = { folder.write(&secret.name, &bytes, account) }
+                    .map_err(|error| format!("{}: {error}", folder.path().display()))?;
+                (variable, path.into())
             }
         };
         self.variables.push((variable.into(), value));
         Ok(())
+    }
+
+    fn make_folder(&mut self, spec: &TaskSpec) -> Result<SecretFolder, String> {
+        let target = spec.secrets.target.as_deref();
+        let target = target.ok_or("this host has no folder in memory (run_dir)")?;
+        let made = SecretFolder::make(target)?;
+        self.folder = Some(target.to_owned());
+        Ok(made)
     }
 }
 
@@ -134,36 +141,6 @@ fn value(mut bytes: Vec<u8>) -> Result<OsString, String> {
         return Err("a variable cannot hold its NUL bytes: have it as a file".to_owned());
     }
     Ok(OsString::from_vec(bytes))
-}
-
-fn written(folder: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, String> {
-    let at = |error: io::Error| format!("{}: {error}", folder.display());
-    DirBuilder::new()
-        .recursive(true)
-        .mode(FOLDER_MODE)
-        .create(folder)
-        .map_err(at)?;
-    let kind = statfs(folder).map_err(|error| at(error.into()))?.f_type;
-    if !IN_MEMORY.contains(&u64::try_from(kind).unwrap_or_default()) {
-        return Err(format!(
-            "{} is on a disk: `run_dir` must be a folder in memory (tmpfs)",
-            folder.display()
-        ));
-    }
-    let path = folder.join(name);
-    // A secret may be given twice under two variables; it is the same file.
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(error)),
-        _ => {}
-    }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(FILE_MODE)
-        .open(&path)
-        .map_err(at)?;
-    file.write_all(bytes).map_err(at)?;
-    Ok(path)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::Account;
 use crate::cgroup::DeviceNumber;
+use crate::container::whose;
 
 /// Newest version of [`TaskSpec`] and of the messages between agent and supervisor: after an upgrade, a new agent
 /// meets the supervisors of the old one, and perhaps their program.
@@ -122,9 +123,10 @@ impl TaskSpec {
     /// The account that its checkpoint folder belongs to; none if that is its agent, or who the job says that its container's
     /// user is.
     pub(crate) fn owner(&self) -> Option<&Account> {
-        let container = self.assignment.execution.container.as_ref();
-        let is_elsewhose = container.is_some_and(|it| it.user.is_some() || it.userns.is_some());
-        self.identity.account.as_ref().filter(|_| !is_elsewhose)
+        match &self.assignment.execution.container {
+            Some(asked) => whose(asked, &self.identity).map(|(account, _)| account),
+            None => self.identity.account.as_ref(),
+        }
     }
 }
 

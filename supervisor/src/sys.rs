@@ -37,6 +37,16 @@ pub(crate) fn set_up_in_child(command: &mut Command, setup: ChildSetup) {
     }
 }
 
+/// Makes a command begin in a directory, after what was set up before: the standard library itself goes there first of all,
+/// with the rights and the mounts of this process.
+pub(crate) fn begin_in(command: &mut Command, directory: CString) {
+    let go = move || Ok(rustix::process::chdir(&directory)?);
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe {
+        command.pre_exec(go);
+    }
+}
+
 /// A child that is to become a program.
 struct Birth<'task> {
     image: &'task Image<'task>,

@@ -22,6 +22,7 @@ mod record;
 mod removal;
 mod rights;
 mod run;
+mod sources;
 mod task;
 
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ pub use end::{Remains, end};
 pub use engine::{Engine, EngineError, EngineIdentity, Listed};
 pub(crate) use record::ContainerEnd;
 pub(crate) use removal::Removal;
-pub(crate) use rights::may_run;
+pub(crate) use rights::{may_run, whose};
 
 use rustix::process::Signal;
 

@@ -33,7 +33,9 @@ pub(super) struct Plan<'a> {
     pub(super) environment: BTreeMap<String, String>,
     /// Where the program starts.
     pub(super) working_directory: String,
-    /// Folders of the host that it sees at the same place, and what the job asks for.
+    /// Folders of the host that it sees at the same place, and that nobody can put anything else in the place of.
+    ours: Vec<Mount>,
+    /// What else it sees of the host, which the task's account may have in hand.
     pub(super) mounts: Vec<Mount>,
     /// The cgroup that its own is to be below, if the engine takes one.
     pub(super) cgroup_parent: Option<String>,
@@ -54,17 +56,20 @@ impl<'a> Plan<'a> {
             target: text(path),
             read_only: false,
         };
-        let ours = [
-            same(&directory.control()),
-            same(&scratch),
-            same(&spec.checkpoint_directory),
-        ];
+        let ours = [same(&directory.control()), same(&scratch)];
         let secrets = spec.secrets.target.as_deref().filter(|path| path.is_dir());
         let secrets = secrets.map(|path| Mount {
             read_only: true,
             ..same(path)
         });
-        let ours = ours.into_iter().chain(secrets);
+        let checkpoints = same(&spec.checkpoint_directory);
+        // An account may also have the folder above, where it makes its own.
+        let (of_account, of_others) = match spec.owner() {
+            Some(_) => (Some(checkpoints), None),
+            None => (None, Some(checkpoints)),
+        };
+        let ours = ours.into_iter().chain(secrets).chain(of_others);
+        let asked = container.mounts.iter().cloned();
         let working_directory = spec.assignment.working_directory.clone();
         Self {
             spec,
@@ -73,19 +78,25 @@ impl<'a> Plan<'a> {
             image,
             environment,
             working_directory: working_directory.unwrap_or_else(|| text(&scratch)),
-            mounts: ours.chain(container.mounts.clone()).collect(),
+            ours: ours.collect(),
+            mounts: of_account.into_iter().chain(asked).collect(),
             cgroup_parent: None,
         }
     }
 
-    /// The request that makes it: target and body. Podman's likeness of docker's API knows no CDI devices, so a container
-    /// with GPUs is made by its own.
-    pub(super) fn request(&self, is_podman: bool) -> (&'static str, String, Value) {
+    /// The request that makes it: target, the container's name, and body. Podman's likeness of docker's API knows no CDI
+    /// devices, so a container with GPUs is made by its own.
+    pub(super) fn request(&self, is_podman: bool) -> (String, String, Value) {
         let name = container_name(RunId::of(&self.spec.assignment));
-        match is_podman && !self.devices().is_empty() {
-            true => (CREATE_BY_PODMAN, name.clone(), self.for_podman(&name)),
-            false => (CREATE, name, self.for_docker()),
-        }
+        let (target, body) = match is_podman && !self.devices().is_empty() {
+            true => (CREATE_BY_PODMAN.to_owned(), self.for_podman(&name)),
+            false => (format!("{CREATE}?name={name}"), self.for_docker()),
+        };
+        (target, name, body)
+    }
+
+    fn all_mounts(&self) -> impl Iterator<Item = &Mount> {
+        self.ours.iter().chain(&self.mounts)
     }
 
     /// CDI names of the task's GPUs.
@@ -134,7 +145,7 @@ impl<'a> Plan<'a> {
         let container = self.container;
         let variables = self.environment.iter();
         let variables = variables.map(|(name, value)| format!("{name}={value}"));
-        let mounts = self.mounts.iter().map(|mount| {
+        let mounts = self.all_mounts().map(|mount| {
             json!({
                 "Type": "bind", "Source": mount.source, "Target": mount.target,
                 "ReadOnly": mount.read_only,
@@ -202,15 +213,15 @@ impl<'a> Plan<'a> {
 
     /// Who its processes are; the image's user if none.
     fn user(&self) -> Option<String> {
-        let account = rights::chosen(self.container, &self.spec.identity);
-        let account = account.map(|account| format!("{}:{}", account.uid, account.gid));
+        let account = rights::whose(self.container, &self.spec.identity);
+        let account = account.map(|(account, group)| format!("{}:{group}", account.uid));
         account.or_else(|| self.container.user.clone())
     }
 
     /// The groups that they have beside that user's.
     fn groups(&self) -> Option<Vec<String>> {
-        let account = rights::chosen(self.container, &self.spec.identity)?;
-        let further = { account.groups.iter() }.filter(|group| **group != account.gid);
+        let (account, first) = rights::whose(self.container, &self.spec.identity)?;
+        let further = { account.groups.iter() }.filter(|group| **group != first);
         Some(further.map(ToString::to_string).collect())
     }
 
@@ -227,7 +238,7 @@ impl<'a> Plan<'a> {
     /// The body for podman's own API.
     fn for_podman(&self, name: &str) -> Value {
         let container = self.container;
-        let mounts = self.mounts.iter().map(|mount| {
+        let mounts = self.all_mounts().map(|mount| {
             let access = if mount.read_only { "ro" } else { "rw" };
             json!({
                 "type": "bind", "source": mount.source, "destination": mount.target,

@@ -34,7 +34,9 @@ pub(crate) fn may_run(container: &Container, identity: &TaskIdentity) -> Result<
     let user = container.user.as_deref();
     let asked = match (userns, user) {
         (Some(userns), _) => format!("`userns = \"{userns}\"`"),
-        (None, Some(user)) if !is_account(user, account) => format!("`user = \"{user}\"`"),
+        (None, Some(user)) if group_of(user, account).is_none() => {
+            format!("`user = \"{user}\"`")
+        }
         _ => return Ok(()),
     };
     Err(format!(
@@ -44,24 +46,35 @@ pub(crate) fn may_run(container: &Container, identity: &TaskIdentity) -> Result<
     ))
 }
 
-fn unseen(account: &Account, source: &str, error: &io::Error) -> String {
+pub(super) fn unseen(account: &Account, source: &str, error: &io::Error) -> String {
     let name = &account.name;
     format!("its mount `{source}` is not open to the account `{name}` that it runs as: {error}")
 }
 
-/// Whether a container's user is the account, said in numbers: names are the image's own.
-fn is_account(user: &str, account: &Account) -> bool {
-    let (user, group) = user.split_once(':').unwrap_or((user, ""));
-    let is = |text: &str, number| text.parse() == Ok(number);
-    let has = |text: &str| text.is_empty() || account.groups.iter().any(|group| is(text, *group));
-    is(user, account.uid) && has(group)
+/// The account that a container's processes are, with their first group; none if they are who the job or the image says.
+pub(crate) fn whose<'a>(
+    container: &Container,
+    identity: &'a TaskIdentity,
+) -> Option<(&'a Account, u32)> {
+    let account = identity.account.as_ref()?;
+    let group = match (&container.userns, &container.user) {
+        (Some(_), _) => None,
+        (None, Some(user)) => group_of(user, account),
+        (None, None) => Some(account.gid),
+    };
+    Some((account, group?))
 }
 
-/// The user and the groups of a container's processes, where these are the task's account's; none if they are the job's or the
-/// image's choice.
-pub(super) fn chosen<'a>(container: &Container, identity: &'a TaskIdentity) -> Option<&'a Account> {
-    let is_free = container.user.is_none() && container.userns.is_none();
-    identity.account.as_ref().filter(|_| is_free)
+/// The first group of a container's user, if that is the account, said in numbers: names are the image's own. Where none is
+/// said it is the account's first one, or the image would say which.
+fn group_of(user: &str, account: &Account) -> Option<u32> {
+    let (user, group) = user.split_once(':').unwrap_or((user, ""));
+    let group = match group {
+        "" => account.gid,
+        group => group.parse().ok()?,
+    };
+    let is_account = user.parse::<u32>() == Ok(account.uid) && account.groups.contains(&group);
+    is_account.then_some(group)
 }
 
 #[cfg(test)]
@@ -117,6 +130,41 @@ mod tests {
             };
             assert_eq!(may_run(&refused, &free), Ok(()));
             assert_eq!(may_run(&refused, &TaskIdentity::default()), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_container_is_its_account_also_where_the_job_says_so_in_numbers() {
+        let identity = TaskIdentity {
+            account: Some(Account {
+                uid: 4_001,
+                gid: 4_002,
+                groups: vec![4_002, 4_003],
+                ..Account::default()
+            }),
+            any_container_user: true,
+            ..TaskIdentity::default()
+        };
+        let group_of = |user: Option<&str>, userns: Option<&str>| {
+            let container = Container {
+                user: user.map(ToOwned::to_owned),
+                userns: userns.map(ToOwned::to_owned),
+                ..Container::default()
+            };
+            whose(&container, &identity).map(|(_, group)| group)
+        };
+        for (user, group) in [
+            (None, 4_002),
+            (Some("4001"), 4_002),
+            (Some("4001:"), 4_002),
+            (Some("4001:4003"), 4_003),
+        ] {
+            assert_eq!(group_of(user, None), Some(group), "{user:?}");
+            // Its numbers are others on the host.
+            assert_eq!(group_of(user, Some("auto")), None, "{user:?}");
+        }
+        for user in ["0", "ada", "4001:0", "4001:staff", "4002:4002", ""] {
+            assert_eq!(group_of(Some(user), None), None, "{user:?}");
         }
     }
 

@@ -16,6 +16,7 @@ use super::http::Exchange;
 use super::pipes::{own, span};
 use super::plan::Plan;
 use super::record::{ContainerEnd, ContainerRecord};
+use super::sources::Sources;
 use super::task::{RunError, Task, during};
 use super::{GO_ON, STAND_STILL};
 use crate::cgroup::MemoryWatch;
@@ -94,24 +95,24 @@ fn start(
         let written = end.write(directory);
         written.map_err(during("writing container-end.json"))?;
     }
+    let sources = Sources::settle(&task.spec, &mut plan.mounts)?;
     let (target, name, body) = plan.request(is_podman);
     let signals = sys::take_signals(heard()).map_err(during("taking signals over"))?;
     let mut record = ContainerRecord {
         socket: task.access.socket.clone(),
-        name: name.clone(),
+        name,
         worker: task.access.worker.clone(),
         init: None,
     };
     let written = || during("writing container.json");
     record.write(directory).map_err(written())?;
-    let target = match target.contains("libpod") {
-        true => target.to_owned(),
-        false => format!("{target}?name={name}"),
-    };
     let id = task.engine.create(&target, &body)?;
     let mut memory = MemoryWatch::default();
     memory.add(&task.spec.cgroups());
-    let (attach, init) = begin(&task.engine, &id)?;
+    // Its output is read from the first byte on.
+    let attach = task.engine.attach(&id)?;
+    sources.check()?;
+    let init = begin(&task.engine, &id)?;
     if let Some(init) = &init {
         memory.add_that_of(init.pid);
     }
@@ -121,12 +122,11 @@ fn start(
     Runner::new(task.engine, id, directory, told, (signals, attach, init))
 }
 
-/// Reads its output from the first byte on, and starts it.
-fn begin(engine: &Engine, id: &str) -> Result<(Exchange, Option<ProcessIdentity>), EngineError> {
-    let attach = engine.attach(id)?;
+/// Starts it; gives its first process.
+fn begin(engine: &Engine, id: &str) -> Result<Option<ProcessIdentity>, EngineError> {
     engine.start(id)?;
     let pid = engine.inspect(id)?.and_then(|standing| standing.pid);
-    Ok((attach, pid.and_then(ProcessIdentity::of)))
+    Ok(pid.and_then(ProcessIdentity::of))
 }
 
 /// Removes a container that has ended.

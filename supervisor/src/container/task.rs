@@ -1,13 +1,15 @@
 //! The task whose container is to be made, and what keeps it from being made or seen to its end.
 
+use std::fs;
 use std::io;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::lchown;
 
 use muster_core::spec::Container;
 
 use super::engine::{Engine, EngineError};
 use super::image::{ImageUnavailable, obtain};
 use super::record::ImageRecord;
+use super::rights;
 use crate::directory::TaskDirectory;
 use crate::output::complain;
 use crate::spec::{EngineAccess, TaskSpec};
@@ -32,6 +34,9 @@ pub(super) enum RunError {
     /// No image, no container.
     #[error(transparent)]
     Image(#[from] ImageUnavailable),
+    /// The task's account may not come to what is to be mounted, or may not any more.
+    #[error("{0}")]
+    Mount(String),
     /// The engine refused, or broke the conversation off.
     #[error("CONTAINER_FAILED: {0}")]
     Engine(#[from] EngineError),
@@ -85,30 +90,39 @@ impl Task {
         Ok(record.id)
     }
 
-    /// Lets the user inside write into the folders of the task contract. By name nobody knows here who that is.
+    /// Lets the user inside write into the folders of the task contract, unless that is the task's account, which has them
+    /// already. By name nobody knows here who that is.
+    ///
+    /// What is given may lie in a folder of the account's, which can put a link in its place: none is followed.
     pub(super) fn give_folders(&self, directory: &TaskDirectory) {
-        // An account has them already.
+        if rights::whose(&self.container, &self.spec.identity).is_some() {
+            return;
+        }
         let user = self.container.user.as_deref().unwrap_or_default();
         let (user, group) = user.split_once(':').unwrap_or((user, ""));
         let (Ok(user), None) = (user.parse::<u32>(), &self.container.userns) else {
             return;
         };
-        let group = group.parse().unwrap_or(user);
+        // A group that is not said stays as it is.
+        let group = group.parse::<u32>().ok();
+        // This link is the agent's, and lies in a folder of its own.
+        let scratch = directory.scratch();
+        let scratch = fs::read_link(&scratch).unwrap_or(scratch);
         let folders = [
             directory.control(),
             directory.control_socket(),
-            directory.scratch(),
+            scratch,
             self.spec.checkpoint_directory.clone(),
         ];
         let secrets = self.spec.secrets.target.iter();
         let files = secrets.clone().flat_map(|folder| {
-            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
             entries.map(|entry| entry.path())
         });
         let secrets = secrets.filter(|folder| folder.is_dir()).cloned();
         let folders = folders.into_iter().chain(secrets).chain(files);
         for folder in folders {
-            if let Err(error) = chown(&folder, Some(user), Some(group)) {
+            if let Err(error) = lchown(&folder, Some(user), group) {
                 let folder = folder.display();
                 complain(&format!("giving {folder} to user {user} failed: {error}"));
             }

@@ -1,7 +1,8 @@
 //! What a command beside a task is made of.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, getpid};
@@ -14,6 +15,7 @@ use crate::directory::TaskDirectory;
 use crate::environment;
 use crate::process::ProcessIdentity;
 use crate::program;
+use crate::ready::working_directory;
 use crate::secrets::Secrets;
 use crate::shared_memory::Entry;
 use crate::spec::TaskSpec;
@@ -51,9 +53,15 @@ impl Beside {
         [input, output, errors]: [OwnedFd; FILES],
     ) -> Result<Command, String> {
         let words = { request.command.split_first() }.ok_or("the command is empty")?;
-        let mut command = match self.is_contained() {
-            true => stand_in(directory, request).map_err(|error| error.to_string())?,
-            false => self.process(directory, words)?,
+        let (mut command, place) = match self.is_contained() {
+            true => {
+                let command = stand_in(directory, request);
+                (command.map_err(|error| error.to_string())?, None)
+            }
+            false => {
+                let (command, place) = self.process(directory, words)?;
+                (command, Some(place))
+            }
         };
         if let Some(terminal) = &request.terminal {
             command.env("TERM", terminal);
@@ -74,6 +82,9 @@ impl Beside {
             setup = setup.entering(entry);
         }
         sys::set_up_in_child(&mut command, setup);
+        if let Some(place) = place {
+            sys::begin_in(&mut command, place);
+        }
         if request.terminal.is_some() {
             sys::with_controlling_terminal(&mut command);
         }
@@ -92,26 +103,24 @@ impl Beside {
         self.spec.assignment.execution.container.is_some()
     }
 
-    /// The command as a process of the host.
+    /// The command as a process of the host, and where it begins.
     fn process(
         &self,
         directory: &TaskDirectory,
         (program, arguments): (&String, &[String]),
-    ) -> Result<Command, String> {
+    ) -> Result<(Command, CString), String> {
         let environment = environment::of_task(&self.spec, directory, &self.secrets);
-        let place = directory.working_directory(&self.spec);
+        let place = working_directory(&self.spec, directory)?;
         let path = environment.get(OsStr::new("PATH"));
         // Said in the words of a task's own start.
         let path = path.map(OsString::as_os_str);
         let find = || program::find(program.as_ref(), path, &place);
         { self.spec.identity.acting(find) }
             .map_err(|error| format!("starting `{program}` failed: {error}"))?;
+        let begins_in = CString::new(place.as_os_str().as_bytes())
+            .map_err(|error| format!("going to `{}` failed: {error}", place.display()))?;
         let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .env_clear()
-            .envs(environment)
-            .current_dir(place);
-        Ok(command)
+        command.args(arguments).env_clear().envs(environment);
+        Ok((command, begins_in))
     }
 }

@@ -1,11 +1,16 @@
 //! Tasks that run as another account than their supervisor, which is root here.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
 
 use muster_core::spec::{Secret, SecretForm};
+use muster_supervisor::exec::{ExecAnswer, ExecRequest};
 use muster_supervisor::{Account, TaskDirectory, TaskSpec};
 
+use crate::exec::{ask, hear};
 use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script, skipped};
 
 /// Where every host has a file system in memory.
@@ -53,12 +58,12 @@ fn secrets_are_the_accounts_and_nobody_elses() {
     let target = format!("{MEMORY}/muster-test-accounts-{}", std::process::id());
     let text = "cat $KEY_FILE; stat -c '%a %U' $KEY_FILE $(dirname $KEY_FILE)";
     let rig = nobodys(text, |spec| {
-        spec.assignment.execution.secrets = vec![Secret {
-            name: "key".to_owned(),
-            form: SecretForm::File("KEY_FILE".to_owned()),
-        }];
-        spec.secrets.source = Some(source.path().to_owned());
-        spec.secrets.target = Some(target.clone().into());
+        give_key(spec, source.path(), target.as_ref());
+        // Under another name it is the same file.
+        let again = SecretForm::File("SAME_FILE".to_owned());
+        let secrets = &mut spec.assignment.execution.secrets;
+        secrets.extend_from_within(..);
+        secrets[1].form = again;
     });
     let Some(mut rig) = rig else {
         return;
@@ -67,6 +72,76 @@ fn secrets_are_the_accounts_and_nobody_elses() {
     let output = String::from_utf8(rig.output()).unwrap();
     assert_eq!(output, "s3cret\n400 nobody\n700 nobody\n", "{exit:?}");
     assert!(fs::metadata(target).is_err(), "they go with the task");
+}
+
+/// Gives a task the secret `key` of a folder as a file in another one.
+fn give_key(spec: &mut TaskSpec, source: &Path, target: &Path) {
+    spec.assignment.execution.secrets = vec![Secret {
+        name: "key".to_owned(),
+        form: SecretForm::File("KEY_FILE".to_owned()),
+    }];
+    spec.secrets.source = Some(source.to_owned());
+    spec.secrets.target = Some(target.to_owned());
+}
+
+#[test]
+fn secrets_are_not_put_where_something_lies_already() {
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("key"), "s3cret\n").unwrap();
+    let memory = tempfile::tempdir_in(MEMORY).unwrap();
+    let (theirs, target) = (memory.path().join("theirs"), memory.path().join("target"));
+    fs::create_dir(&theirs).unwrap();
+    symlink(&theirs, &target).unwrap();
+    let Some(mut rig) = nobodys("true", |spec| give_key(spec, source.path(), &target)) else {
+        return;
+    };
+    let error = rig.hear_exit().start_error.unwrap();
+    assert!(error.contains("target: File exists"), "{error}");
+    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
+    assert_eq!(fs::metadata(&theirs).unwrap().uid(), 0);
+    assert!(fs::symlink_metadata(&target).unwrap().is_symlink());
+}
+
+#[test]
+fn a_command_beside_a_task_begins_where_its_account_may_be() {
+    let place = tempfile::tempdir().unwrap();
+    let close = |mode| fs::set_permissions(place.path(), Permissions::from_mode(mode)).unwrap();
+    close(0o755);
+    let text = "echo > $MUSTER_CTL_DIR/../scratch/ready; sleep 1000";
+    let Some(mut rig) = nobodys(text, |spec| {
+        spec.assignment.working_directory = Some(place.path().display().to_string());
+    }) else {
+        return;
+    };
+    rig.scratch_file("ready");
+    let request = ExecRequest {
+        command: ["sh", "-c", "pwd"].map(str::to_owned).to_vec(),
+        terminal: None,
+    };
+    let mut answer = || {
+        let (reader, writer) = io::pipe().unwrap();
+        let socket = ask(
+            &mut rig,
+            &request,
+            [reader.as_fd(), writer.as_fd(), writer.as_fd()],
+        );
+        drop(writer);
+        let mut text = String::new();
+        let heard = hear(&socket).unwrap();
+        File::from(OwnedFd::from(reader))
+            .read_to_string(&mut text)
+            .unwrap();
+        (heard, text)
+    };
+    let there = format!("{}\n", place.path().display());
+    assert_eq!(answer(), (ExecAnswer::Started, there));
+    // Root's alone from now on: its supervisor could still go there.
+    close(0o700);
+    let (ExecAnswer::Refused { detail }, _) = answer() else {
+        panic!("not refused");
+    };
+    let names = detail.contains(&place.path().display().to_string());
+    assert!(names && detail.contains("is not open"), "{detail}");
 }
 
 #[test]

@@ -196,24 +196,30 @@ fn a_containers_processes_are_the_account_of_their_task() {
         home: "/home/ada".into(),
         shell: "/bin/sh".into(),
     };
-    let body = |api: &Api| {
+    let body = |api: &Api, user: Option<&str>| {
         let account = account.clone();
-        api.body(contained("true"), |spec| {
-            spec.identity.account = Some(account);
-        })
+        let mut task = contained("true");
+        container(&mut task).user = user.map(ToOwned::to_owned);
+        api.body(task, |spec| spec.identity.account = Some(account))
     };
-    let docker = body(&DOCKER);
-    let host = &docker["HostConfig"];
-    assert_eq!(docker["User"], "4001:4002");
-    assert_eq!(host["GroupAdd"], json!(["4003"]));
-    assert_eq!(
-        host["SecurityOpt"],
-        json!(["label=disable", "no-new-privileges"])
-    );
-    let podman = body(&PODMAN);
-    assert_eq!(podman["user"], "4001:4002");
-    assert_eq!(podman["groups"], json!(["4003"]));
-    assert_eq!(podman["no_new_privileges"], true);
+    // Its own number changes nothing: the image would say which group goes with it.
+    for user in [None, Some("4001")] {
+        let docker = body(&DOCKER, user);
+        let host = &docker["HostConfig"];
+        assert_eq!(docker["User"], "4001:4002");
+        assert_eq!(host["GroupAdd"], json!(["4003"]));
+        assert_eq!(
+            host["SecurityOpt"],
+            json!(["label=disable", "no-new-privileges"])
+        );
+        let podman = body(&PODMAN, user);
+        assert_eq!(podman["user"], "4001:4002");
+        assert_eq!(podman["groups"], json!(["4003"]));
+        assert_eq!(podman["no_new_privileges"], true);
+    }
+    let podman = body(&PODMAN, Some("4001:4003"));
+    assert_eq!(podman["user"], "4001:4003");
+    assert_eq!(podman["groups"], json!(["4002"]));
 }
 
 #[test]

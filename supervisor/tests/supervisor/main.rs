@@ -7,6 +7,7 @@
 
 mod accounts;
 mod confinement;
+mod container_accounts;
 mod container_bodies;
 mod container_memory;
 mod containers;

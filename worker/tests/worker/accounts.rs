@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -369,5 +369,30 @@ fn an_agent_does_not_start_with_an_account_that_is_not_there_or_as_root_by_accid
     ] {
         let error = named(run_as);
         assert!(error.contains(told), "{run_as}: {error}");
+    }
+}
+
+#[test]
+fn an_agent_does_not_start_with_a_run_folder_that_somebody_else_has_made() {
+    if !is_root() {
+        return;
+    }
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (theirs, link) = (memory.path().join("theirs"), memory.path().join("link"));
+    fs::create_dir(&theirs).unwrap();
+    symlink(&theirs, &link).unwrap();
+    chown(&theirs, Some(account(NOBODY).uid), None).unwrap();
+    for run in [theirs, link] {
+        let chosen = run.clone();
+        let error = ends_with(move |config, home| {
+            submitters(config, home);
+            config.run_dir = Some(chosen);
+        });
+        let name = run.display().to_string();
+        assert!(
+            error.contains(&name) && error.contains("`run_dir`"),
+            "{error}"
+        );
+        assert!(error.contains("of the user "), "{error}");
     }
 }
