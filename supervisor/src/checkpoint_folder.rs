@@ -181,7 +181,7 @@ fn create_in(job: &OwnedFd, name: &OsStr, account: &Account) -> io::Result<bool>
     let given = give(job, name, account);
     if given.is_err() && is_new {
         // It is empty, and in nobody's way but its own: the account may make it anew.
-        drop(unlinkat(job, name, AtFlags::REMOVEDIR));
+        unlinkat(job, name, AtFlags::REMOVEDIR).ok();
     }
     given.map(|()| is_new)
 }

@@ -121,8 +121,10 @@ impl Mutant {
             | Self::RestoresAtOnce => matches!(violation, Violation::Overlap(_)),
             Self::ObeyOldOrders => matches!(violation, Violation::Disobedience(_)),
             Self::BeginsAlone => matches!(violation, Violation::EarlyStart(_)),
-            Self::SnapshotBeforeSync | Self::RestoresLow => {
-                matches!(violation, Violation::Replica(_))
+            Self::SnapshotBeforeSync => matches!(violation, Violation::Replica(_)),
+            // Whatever is compared with the group before: its revisions, or its terms.
+            Self::RestoresLow => {
+                matches!(violation, Violation::Replica(_) | Violation::Raft(_))
             }
             // A replica refuses a vote that is older than its log; where the log does not tell, two are elected in one term.
             Self::ForgetsVote => matches!(

@@ -213,21 +213,27 @@ impl<M: StateMachine> Replicas<M> {
         CLUSTER
     }
 
-    /// Writes the data of a new group's only member onto a machine's empty disk, as whoever restores a backup does. `last` are
-    /// the term and the index that the state covers.
+    /// Writes the data of a new group's only member onto a machine's empty disk, as whoever restores a backup does: the
+    /// term and the index that the state covers, and when that is.
     ///
     /// # Errors
     /// Those of the disk.
-    pub fn found_anew(&self, id: u32, last: (u64, u64), state: M) -> std::io::Result<()> {
+    pub fn found_anew(
+        &self,
+        id: u32,
+        (term, index, now_ms): (u64, u64, u64),
+        state: M,
+    ) -> std::io::Result<()> {
         let mut random = draws(self.seed, Domain::Replica, id, 0);
         let founder = Founder {
             cluster_id: CLUSTER,
             replica: &Self::peer(id),
             incarnation: random.next_u64(),
+            now_ms,
         };
         let disk = self.disk(id);
         let mounted = Arc::new(disk.mount(Duration::ZERO));
-        let records = founder.write(Arc::clone(&mounted) as _, last, state)?;
+        let records = founder.write(Arc::clone(&mounted) as _, (term, index), state)?;
         mounted.write(records)?;
         disk.settle();
         Ok(())

@@ -8,7 +8,10 @@ use std::sync::{Arc, mpsc};
 use muster_proto::raft::v1 as proto;
 
 use super::owner::Owner;
-use super::{ENTRIES_SKIPPED, RefoundError, TERMS_SKIPPED, disk, staging};
+use super::{
+    ENTRIES_PER_MS, ENTRIES_SKIPPED, RefoundError, TERMS_PER_MS, TERMS_SKIPPED, above, disk,
+    staging,
+};
 use crate::backup::Backup;
 use crate::codec::{convert, frame};
 use crate::disk::{LogChange, LogDisk as _, MetaKey, RocksLog, SnapshotDirectory, SnapshotDisk};
@@ -57,9 +60,10 @@ impl Foundation {
             return Err(RefoundError::Finished { directory });
         }
         let mut state = backup.state;
-        state.refound(&backup.members, WallClock.now_ms());
+        let now_ms = WallClock.now_ms().max(state.time_ms());
+        state.refound(&backup.members, now_ms);
         let staged = staging::clear(&directory)?;
-        self.write(&staged, (backup.term, backup.index), state)?;
+        self.write(&staged, (backup.term, backup.index, now_ms), state)?;
         staging::seal(&directory)?;
         staging::take_place(&directory, &kept, &owner)?;
         Ok(())
@@ -72,11 +76,12 @@ impl Foundation {
         staging::is_settled(&self.data_dir) || (is_begun && !has_log)
     }
 
-    /// Writes the data of the group into an empty folder; `last` are the term and the index that the state covers.
+    /// Writes the data of the group into an empty folder: the term and the index that the state covers, and when that is, in
+    /// milliseconds since 1970.
     pub(super) fn write<M: StateMachine>(
         &self,
         folder: &Path,
-        last: (u64, u64),
+        (term, index, now_ms): (u64, u64, u64),
         state: M,
     ) -> Result<(), OpenError> {
         let path = folder.join(SNAPSHOT_FOLDER);
@@ -85,8 +90,9 @@ impl Foundation {
                 cluster_id: &self.cluster_id,
                 replica: &self.replica,
                 incarnation: random_incarnation(),
+                now_ms,
             };
-            founder.write(Arc::new(snapshots), last, state)
+            founder.write(Arc::new(snapshots), (term, index), state)
         });
         let records =
             written.map_err(|source| disk(format!("writing {}", path.display()), source))?;
@@ -112,6 +118,8 @@ pub struct Founder<'a> {
     pub replica: &'a Peer,
     /// Names the data; drawn at random.
     pub incarnation: u64,
+    /// When it is founded, in milliseconds since 1970.
+    pub now_ms: u64,
 }
 
 impl Founder<'_> {
@@ -129,10 +137,10 @@ impl Founder<'_> {
         let (term, index) = last;
         let last = LogId::new(
             LeaderId {
-                term: term.saturating_add(TERMS_SKIPPED),
+                term: above(term, (self.now_ms, TERMS_PER_MS), TERMS_SKIPPED),
                 node_id: self.replica.id,
             },
-            index.saturating_add(ENTRIES_SKIPPED),
+            above(index, (self.now_ms, ENTRIES_PER_MS), ENTRIES_SKIPPED),
         );
         let node = Node {
             address: self.replica.address.clone(),

@@ -3,9 +3,9 @@
 //!
 //! Both work on a directory that no replica runs on, and both end in the same: the data of one replica that is the only
 //! member of its group, and goes on from the state. It is fenced against everybody of the old group. The data has a new
-//! incarnation, so no message that is meant for an old member is answered; terms and log positions go on far above what the
-//! old group can have reached, so an old replica that asks learns that it is a member no more; and the state itself skips
-//! revisions ([`StateMachine::refound`]), so whoever obeys its leader obeys no older one.
+//! incarnation, so no message that is meant for an old member is answered; terms and log positions go on above all that any
+//! group can have reached by now, so an old replica that asks learns that it is a member no more; and the revisions of the state
+//! do as well ([`StateMachine::refound`]), so whoever obeys its leader obeys no older one.
 //!
 //! A directory that is only half made is refused at a start, and made whole by the same command again. Whoever works on it, what
 //! is written is its owner's in the end: as that user its replica runs.
@@ -25,10 +25,24 @@ use std::path::PathBuf;
 
 use crate::error::OpenError;
 
-/// Log positions that are skipped: an old member compares its own with those of the new group.
-const ENTRIES_SKIPPED: u64 = 1 << 40;
-/// Terms that are skipped: at 100 ms for an election 13 years of them.
+/// More terms and entries than any group has in a millisecond, on average over all its life. A group goes on at so many for each
+/// millisecond since 1970, which is above all that others can have by now, also above those that went on from the same state before
+/// it: an old member compares its own with those of the new group.
+const TERMS_PER_MS: u64 = 1;
+const ENTRIES_PER_MS: u64 = 20;
+/// What is skipped where the clock says that what is known is of the future. Terms: at 100 ms for an election 13 years of them.
 const TERMS_SKIPPED: u64 = 1 << 32;
+const ENTRIES_SKIPPED: u64 = 1 << 40;
+
+/// A number above `known`, and above all that go up by `per_ms` in each millisecond since 1970 at most.
+fn above(known: u64, (now_ms, per_ms): (u64, u64), skipped: u64) -> u64 {
+    let by_time = now_ms.saturating_mul(per_ms);
+    if by_time > known {
+        by_time
+    } else {
+        known.saturating_add(skipped)
+    }
+}
 
 /// Why a group was not founded anew. The directory is as it was, unless it says otherwise.
 #[derive(Debug, thiserror::Error)]

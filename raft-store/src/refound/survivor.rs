@@ -163,7 +163,8 @@ impl<M: StateMachine> Survivor<M> {
                 self.identity.replica_id
             )));
         };
-        self.state.refound(&members, WallClock.now_ms());
+        let now_ms = WallClock.now_ms().max(self.loss.time_ms);
+        self.state.refound(&members, now_ms);
         let foundation = Foundation {
             data_dir: self.directory.clone(),
             cluster_id: self.identity.cluster_id.clone(),
@@ -171,7 +172,7 @@ impl<M: StateMachine> Survivor<M> {
         };
         let staged = staging::clear(&self.directory)?;
         let term = self.loss.term.max(self.loss.voted_term);
-        foundation.write(&staged, (term, self.loss.index), self.state)?;
+        foundation.write(&staged, (term, self.loss.index, now_ms), self.state)?;
         staging::seal(&self.directory)?;
         // The database must be closed before its folder moves; that gives the directory free, too.
         drop(self.log);

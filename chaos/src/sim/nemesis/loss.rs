@@ -108,13 +108,13 @@ impl Nemesis {
     }
 
     async fn restore(&mut self, world: &mut World, founder: u32, backup: Backup<State>) {
-        let last = (backup.term, backup.index);
         let mut state = backup.state;
         let now_ms = match world.options.mutant {
             Some(Mutant::RestoresLow) => 0,
             // Whoever restores looks at a clock that is right.
             _ => SimClock::new(self.began, 0).now_ms(),
         };
+        let last = (backup.term, backup.index, now_ms);
         world.judges.goes_back(&state);
         StateMachine::refound(&mut state, &backup.members, now_ms);
         world.judges.founded_anew(&state);
