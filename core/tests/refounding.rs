@@ -70,7 +70,7 @@ fn numbers_go_on_above_all_that_the_old_group_can_have_given() {
     assert_eq!(cluster.state.replicas.highest, ReplicaId(3));
 }
 
-/// The same state, carried into a new group at a time.
+/// The same state, carried into a new group at a time; its own time may be ahead of that.
 fn refounded_at(cluster: &Cluster, now: TimeMs) -> Cluster {
     let mut cluster = cluster.clone();
     cluster.state.refound(&[replica(1)], now);
@@ -82,15 +82,18 @@ fn refounded_at(cluster: &Cluster, now: TimeMs) -> Cluster {
 #[test]
 fn whichever_group_is_founded_last_is_above_all_that_went_on_from_the_same_state() {
     let mut old = Cluster::with_hosts(1, 4);
+    let clock = old.now;
+    // A leader whose clock was ahead stamped this.
+    old.wait(3_600_000);
     old.submit(single("train", 1, 1));
-    let mut first = refounded_at(&old, old.now.after(1_000));
+    let mut first = refounded_at(&old, clock.after(1_000));
     for _ in 0..100 {
         first.submit(single("later", 1, 1));
     }
     // Its state went on in a second one, which was lost soon.
-    let second = refounded_at(&first, first.now.after(1_000));
+    let second = refounded_at(&first, clock.after(2_000));
     // And the first backup is what there is.
-    let third = refounded_at(&old, second.now.after(1_000));
+    let third = refounded_at(&old, clock.after(3_000));
     assert!(first.state.revision.get() < second.state.leadership.epoch.get());
     assert!(second.state.revision.get() < third.state.leadership.epoch.get());
     // A clock that stands still, or was set back, is no way below what is carried over.

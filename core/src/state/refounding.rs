@@ -47,11 +47,11 @@ pub struct Hold {
 }
 
 impl State {
-    /// Carries the state into a new group, at this time by the wall clock. `former` are the members of the old one: none of their
-    /// ids is given again.
+    /// Carries the state into a new group, at this time by the wall clock: the state's own time may be ahead of it, and is the same
+    /// whenever this is done. `former` are the members of the old one: none of their ids is given again.
     pub fn refound(&mut self, former: &[ReplicaRecord], now: TimeMs) {
         let origin = self.revision;
-        let floor = floor_above(origin, now.max(self.time));
+        let floor = floor_above(origin, now);
         self.revision = floor;
         self.refounding = Some(Refounding {
             origin,

@@ -60,7 +60,7 @@ impl Foundation {
             return Err(RefoundError::Finished { directory });
         }
         let mut state = backup.state;
-        let now_ms = WallClock.now_ms().max(state.time_ms());
+        let now_ms = WallClock.now_ms();
         state.refound(&backup.members, now_ms);
         let staged = staging::clear(&directory)?;
         self.write(&staged, (backup.term, backup.index, now_ms), state)?;

@@ -163,7 +163,7 @@ impl<M: StateMachine> Survivor<M> {
                 self.identity.replica_id
             )));
         };
-        let now_ms = WallClock.now_ms().max(self.loss.time_ms);
+        let now_ms = WallClock.now_ms();
         self.state.refound(&members, now_ms);
         let foundation = Foundation {
             data_dir: self.directory.clone(),
