@@ -138,9 +138,13 @@ async fn a_leader_whose_snapshot_has_decayed_sends_a_new_one() {
     assert_eq!(cluster.converge().await.totals.len(), 50);
     assert_eq!(cluster.leader().await, leader, "nobody had to give way");
     assert!(!decayed.exists(), "nobody gets that one again");
-    for node in &cluster.nodes {
-        assert!(node.handle().status().snapshot_index.is_some());
-    }
+    eventually("a snapshot of each", async || {
+        let mut nodes = cluster.nodes.iter();
+        nodes
+            .all(|node| node.handle().status().snapshot_index.is_some())
+            .then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
