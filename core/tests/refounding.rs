@@ -3,7 +3,7 @@
 
 use muster_core::command::{Command, ReplicaRecord, TaskOutcome};
 use muster_core::desired::of_host;
-use muster_core::ids::{JobId, ReplicaId, Revision, TaskIndex, UnitIndex};
+use muster_core::ids::{JobId, ReplicaId, TaskIndex, UnitIndex};
 use muster_core::lifecycle::UnitPhase;
 use muster_core::plan::{Budget, plan};
 use muster_core::testing::{Cluster, gang, single};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::Stdio;
 use std::time::Duration;
 
 use muster_client::{Client, ClientConfig, WatchFilter, WatchUpdate};
@@ -10,6 +11,7 @@ use muster_proto::v1;
 use muster_tests::{
     Cluster, Run, Shape, eventually, muster_binary, only_attempt, printed, shell, skip,
 };
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -304,23 +306,21 @@ async fn output_is_whole_although_every_replica_is_restarted_while_it_is_read() 
     only_attempt(&client, id).await;
     printed(&client, id, 10).await;
     let job = id.to_string();
-    let readers: Vec<_> = { cluster.addresses.iter() }
-        .map(|address| {
-            let words = [
-                "job",
-                "logs",
-                "-f",
-                &job,
-                "--attempt",
-                "1",
-                "--address",
-                address,
-            ];
-            let command = cluster.command(&words);
-            tokio::spawn(async move { Run::of(command, "").await })
-        })
-        .collect();
-    printed(&client, id, 100).await;
+    let mut readers = Vec::new();
+    for address in &cluster.addresses {
+        let words = ["job", "logs", "-f", &job, "--attempt", "1"];
+        let mut command = cluster.command(&[&words[..], &["--address", address]].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut reader = command.kill_on_drop(true).spawn().unwrap();
+        let mut stdout = BufReader::new(reader.stdout.take().unwrap());
+        let mut read = String::new();
+        // It is at it when the first replica is stopped.
+        stdout.read_line(&mut read).await.unwrap();
+        readers.push(tokio::spawn(async move {
+            stdout.read_to_string(&mut read).await.unwrap();
+            (read, reader.wait_with_output().await.unwrap())
+        }));
+    }
     for index in 0..cluster.replicas.len() {
         // As `systemctl restart` does it: a replica ends the streams that it serves.
         cluster.replicas[index].end();
@@ -335,9 +335,10 @@ async fn output_is_whole_although_every_replica_is_restarted_while_it_is_read() 
     let whole = cluster.muster(&["job", "logs", &job]).await.ok();
     let mut cuts = 0;
     for reader in readers {
-        let run = reader.await.unwrap();
-        cuts += run.stderr.matches("goes on with").count();
-        assert_eq!((run.code, &run.stdout), (0, &whole), "{}", run.stderr);
+        let (read, ended) = reader.await.unwrap();
+        let notes = String::from_utf8_lossy(&ended.stderr);
+        cuts += notes.matches("goes on with").count();
+        assert_eq!((ended.status.code(), &read), (Some(0), &whole), "{notes}");
     }
     assert!(cuts > 0, "nobody was ever cut off");
 }

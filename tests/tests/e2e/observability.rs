@@ -32,8 +32,9 @@ const VARIABLES: [(&str, &str); 3] = [
 ];
 /// How long queries may take to become non-empty.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a call waits that is made while nobody leads: longer than it takes to tell so.
-const LEADERLESS_CALL: Duration = Duration::from_millis(500);
+/// How long a call waits that is made while nobody leads: longer than a replica looks for a leader before it says that there is none
+/// (10 s). Who has gone by then was told nothing.
+const LEADERLESS_CALL: Duration = Duration::from_secs(12);
 /// Calls of users that were told that nobody leads.
 const LEADERLESS_ANSWERS: &str =
     r#"muster_scheduler_requests_total{method="GetStatus",code="Unavailable"} > 0"#;
