@@ -37,9 +37,8 @@ pub struct Nemesis {
     faults: BTreeMap<&'static str, u64>,
     repairs: BTreeMap<&'static str, u64>,
     skipped: u64,
-    /// The newest backup, whether a group went on from it, and the machines that were lost with all that they had.
-    backup: Option<Vec<u8>>,
-    backup_served: bool,
+    /// The newest backup, and the machines that were lost with all that they had.
+    backup: Option<loss::Saved>,
     replicas_lost: BTreeSet<u32>,
     /// Changes of the replicas that operators were sent for.
     errands: Vec<oneshot::Receiver<()>>,
@@ -71,7 +70,6 @@ impl Nemesis {
             repairs: BTreeMap::new(),
             skipped: 0,
             backup: None,
-            backup_served: false,
             replicas_lost: BTreeSet::new(),
             errands: Vec::new(),
             incidents: Vec::new(),

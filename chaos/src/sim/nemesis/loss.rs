@@ -23,6 +23,14 @@ const LEADS_MAX: Duration = Duration::from_secs(2);
 /// From the loss to the new group: by then no answer of the old one is under way any more, but leases run.
 const FOUNDED_AFTER: Duration = Duration::from_millis(2_100);
 
+/// A backup.
+#[derive(Debug)]
+pub(super) struct Saved {
+    bytes: Vec<u8>,
+    /// Whether a group went on from it.
+    has_served: bool,
+}
+
 impl Nemesis {
     /// Takes a backup from whoever leads: all that was answered before is in it.
     pub(super) async fn back_up(&mut self, world: &World) -> Done {
@@ -54,8 +62,10 @@ impl Nemesis {
             world.judges.violate(Violation::Replica(text));
         }
         let (revision, length) = (picture.state().revision, bytes.len());
-        self.backup = Some(bytes);
-        self.backup_served = false;
+        self.backup = Some(Saved {
+            bytes,
+            has_served: false,
+        });
         let what = format_args!("revision {revision}, {length} bytes");
         self.repaired(world, "backup taken", what);
         Done::Yes
@@ -64,7 +74,7 @@ impl Nemesis {
     /// All replicas are lost with their disks. On machines that are left a new group goes on from the newest backup, as large as
     /// the first one was.
     pub(super) async fn lose_replicas(&mut self, world: &mut World) -> Done {
-        let Some(bytes) = self.backup.clone() else {
+        let Some(saved) = self.backup.take() else {
             return Done::Skipped("there is no backup");
         };
         let founder = last_used(world).max(world.machines_of_before()) + 1;
@@ -74,12 +84,21 @@ impl Nemesis {
         self.destroy(world);
         self.broke(world, "all replicas lost", format_args!("with their disks"));
         sleep(FOUNDED_AFTER).await;
-        match Backup::read(&mut bytes.as_slice(), None) {
+        let read = Backup::read(&mut saved.bytes.as_slice(), None);
+        match read {
             Ok(backup) if !backup.has_known_hash => {
                 let text = "the backup holds another state than was saved".to_owned();
                 world.judges.violate(Violation::Replica(text));
             }
-            Ok(backup) => self.restore(world, founder, backup).await,
+            Ok(backup) => {
+                let how = (founder, saved.has_served);
+                // It serves again if the next group is lost as well.
+                self.backup = Some(Saved {
+                    has_served: true,
+                    ..saved
+                });
+                self.restore(world, how, backup).await;
+            }
             Err(error) => {
                 let text = format!("the backup cannot be read: {}", chain(&error));
                 world.judges.violate(Violation::Replica(text));
@@ -107,7 +126,12 @@ impl Nemesis {
         }
     }
 
-    async fn restore(&mut self, world: &mut World, founder: u32, backup: Backup<State>) {
+    async fn restore(
+        &mut self,
+        world: &mut World,
+        (founder, is_again): (u32, bool),
+        backup: Backup<State>,
+    ) {
         let mut state = backup.state;
         let now_ms = match world.options.mutant {
             Some(Mutant::RestoresLow) => 0,
@@ -133,8 +157,7 @@ impl Nemesis {
         }
         let what = format_args!("replica {founder} goes on from revision {revision}");
         self.repaired(world, "cluster restored", what);
-        let again = std::mem::replace(&mut self.backup_served, true);
-        let restored = match again {
+        let restored = match is_again {
             true => Situation::RestoredAgain,
             false => Situation::Restored,
         };
