@@ -5,8 +5,8 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use muster_client::{Client, ClientConfig, WatchFilter, WatchUpdate};
-use muster_core::ids::{JobId, Revision};
+use muster_client::{Client, ClientConfig, LogUpdate, LogsRequest, WatchFilter, WatchUpdate};
+use muster_core::ids::{JobId, Revision, TaskIndex};
 use muster_proto::v1;
 use muster_tests::{
     Cluster, Run, Shape, eventually, muster_binary, only_attempt, printed, shell, skip,
@@ -337,5 +337,40 @@ async fn output_is_whole_although_every_replica_is_restarted_while_it_is_read() 
         let (read, ended) = reader.await.unwrap();
         let notes = String::from_utf8_lossy(&ended.stderr);
         assert_eq!((ended.status.code(), &read), (Some(0), &whole), "{notes}");
+    }
+}
+
+#[tokio::test]
+async fn a_follower_that_stops_does_not_end_what_is_read_through_it() {
+    let mut cluster = Cluster::start(Shape::default()).await;
+    let client = cluster.client().await;
+    let leader = cluster.leader(&client).await;
+    let follower = (leader + 1) % 3;
+    let script = "while :; do echo line; sleep 0.02; done";
+    let job = client.submit_job(shell(script)).await.unwrap().job;
+    only_attempt(&client, job).await;
+    let addresses = [follower, leader].map(|index| cluster.addresses[index].clone());
+    let config = ClientConfig {
+        discover: false,
+        ..ClientConfig::new(addresses)
+    };
+    let mut logs = Client::connect(config).await.unwrap().logs(LogsRequest {
+        job,
+        task: TaskIndex(0),
+        stream: v1::LogStream::Stdout,
+        follow: true,
+        ..LogsRequest::default()
+    });
+    for _ in 0..5 {
+        assert!(logs.next().await.unwrap().is_some());
+    }
+    cluster.replicas[follower].end();
+    loop {
+        let update = logs.next().await.unwrap();
+        // The task goes on: an end would be one that nobody can tell from its own.
+        if let LogUpdate::Resumed { cause, .. } = update.expect("it goes on") {
+            assert!(cause.contains("this replica stops"), "{cause}");
+            return;
+        }
     }
 }
