@@ -12,9 +12,13 @@ use muster_scheduler::offline::{Backup, Foundation, Key, Peer};
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Format, Screen, render_document};
+use crate::output::{Format, Screen, instant, render_document};
 use crate::service::chain;
 use crate::view::BackupView;
+
+/// By how much a machine's clock may be behind that of the replica that saved a file: as far as clocks that are kept differ, and
+/// less than it takes to restore one.
+const CLOCK_SKEW_MS_MAX: u64 = 10_000;
 
 /// What to do with backups.
 #[derive(Debug, Subcommand)]
@@ -65,6 +69,12 @@ pub(crate) struct Restore {
     /// How others will reach it: host:port
     #[arg(long, value_name = "ADDRESS")]
     advertise: String,
+    /// The clock of this machine is right, although the file says that it was saved later: that replica's was wrong
+    ///
+    /// Numbers that workers go by are taken from this machine's clock. If it is behind, workers of the old cluster take the
+    /// new one for something older, and do not obey it.
+    #[arg(long)]
+    clock_is_right: bool,
     #[command(flatten)]
     key: KeyFile,
 }
@@ -129,6 +139,12 @@ impl Restore {
         }
         let backup = read(&self.file, self.key.read()?.as_ref())?;
         let view = BackupView::new(&self.file, &backup)?;
+        let screen = options.screen();
+        if !self.clock_is_right {
+            let saved = (backup.about.replica_id, backup.about.time_ms);
+            let now_ms = u64::try_from(screen.now().as_millisecond()).unwrap_or_default();
+            refuse_from_the_future(&self.file, saved, now_ms)?;
+        }
         let foundation = Foundation {
             cluster_id: { self.cluster_id }.unwrap_or_else(|| backup.about.cluster_id.clone()),
             replica: Peer::new(self.replica_id, self.advertise),
@@ -136,7 +152,6 @@ impl Restore {
         };
         let restored = foundation.restore(backup);
         restored.map_err(|error| Failure::new(chain(&error)))?;
-        let screen = options.screen();
         screen.data(&match screen.format {
             Format::Table | Format::Wide => told(&view, &foundation),
             Format::Name => format!("{}\n", foundation.cluster_id),
@@ -153,6 +168,26 @@ impl Restore {
         })?;
         Ok(Exit::Ok)
     }
+}
+
+/// A new group's numbers go by this machine's clock ([`Foundation::restore`]), and must be above all that the old group had.
+fn refuse_from_the_future(
+    file: &Path,
+    (replica, saved_ms): (u64, u64),
+    now_ms: u64,
+) -> Result<(), Failure> {
+    if saved_ms <= now_ms.saturating_add(CLOCK_SKEW_MS_MAX) {
+        return Ok(());
+    }
+    let refused = Failure::new(format!(
+        "{} was saved at {}, and this machine's clock is at {}: workers do not obey a new cluster whose clock is behind",
+        file.display(),
+        instant(saved_ms),
+        instant(now_ms),
+    ));
+    Err(refused.help(format!(
+        "set the clock; or say --clock-is-right if that of replica {replica}, which saved the file, was wrong"
+    )))
 }
 
 fn told(view: &BackupView, foundation: &Foundation) -> String {
@@ -173,5 +208,28 @@ pub(crate) fn render(screen: &Screen, view: &BackupView) -> Result<String, Failu
         Format::Table | Format::Wide => Ok(view.render(screen.now())),
         Format::Name => Ok(format!("{}\n", view.cluster_id())),
         format => render_document(format, view),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_later_than_now_is_refused_with_both_times() {
+        let refuse = |saved_ms, now_ms| {
+            refuse_from_the_future(Path::new("saved.backup"), (3, saved_ms), now_ms)
+        };
+        for saved_ms in [0, 1_000_000, 1_000_000 + CLOCK_SKEW_MS_MAX] {
+            assert!(refuse(saved_ms, 1_000_000).is_ok(), "{saved_ms}");
+        }
+        let refused = refuse(3_600_000, 1_000_000).unwrap_err().text();
+        for told in [
+            "saved.backup was saved at 1970-01-01T01:00:00.000Z",
+            "clock is at 1970-01-01T00:16:40.000Z",
+        ] {
+            assert!(refused.contains(told), "{refused}");
+        }
     }
 }

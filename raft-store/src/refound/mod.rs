@@ -69,13 +69,15 @@ pub enum RefoundError {
     /// The directory is another user's, to whom only root could give what would be written.
     #[error(
         "{directory} belongs to user {owner}, as whom its replica runs, and what another user writes there it cannot use: \
-         do this as root, or as its owner: runuser -u {owner} -- muster ..."
+         do this as root, or as its owner: {as_owner} muster ..."
     )]
     Foreign {
         /// The directory.
         directory: PathBuf,
         /// Its owner's name, or number where this host knows no name.
         owner: String,
+        /// The beginning of the command by which root does something as the owner.
+        as_owner: String,
     },
     /// There is no data.
     #[error("{directory} holds no data of a replica")]

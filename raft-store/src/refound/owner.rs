@@ -105,22 +105,31 @@ fn recipient(
     if us.is_root() {
         return Ok(Some(owner));
     }
+    let (user, group) = owner;
+    let (owner, as_owner) = match name_of(user) {
+        Some(name) => (name.clone(), format!("runuser -u {name} --")),
+        // `runuser` knows names only.
+        None => (
+            user.to_string(),
+            format!("setpriv --reuid {user} --regid {group} --clear-groups"),
+        ),
+    };
     Err(RefoundError::Foreign {
         directory: directory.to_owned(),
-        owner: name_of(owner.0),
+        owner,
+        as_owner,
     })
 }
 
-/// The name of a user; the number, if this host's own list has no name for it.
-fn name_of(user: Uid) -> String {
-    let number = user.as_raw().to_string();
+/// The name of a user, if this host's own list has one.
+fn name_of(user: Uid) -> Option<String> {
+    let number = user.to_string();
     let users = fs::read_to_string(USERS).unwrap_or_default();
-    let name = users.lines().find_map(|line| {
+    users.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
         (fields.nth(1)? == number).then(|| name.to_owned())
-    });
-    name.unwrap_or(number)
+    })
 }
 
 /// Gives away what is ours of a file, or of a folder with all that is in it. No link is followed: the owner may have put it there.
@@ -183,17 +192,16 @@ mod tests {
         }
         assert_eq!(recipient(7, 0).unwrap(), Some(account(7)));
 
-        // A number that no list of users has.
-        let refused = recipient(3_999_999_999, 7).unwrap_err().to_string();
-        assert!(
-            refused.contains("runuser -u 3999999999 -- muster"),
-            "{refused}"
-        );
-    }
-
-    #[test]
-    fn an_owner_is_called_by_name() {
-        assert_eq!(name_of(Uid::ROOT), "root");
-        assert_eq!(name_of(Uid::from_raw(3_999_999_999)), "3999999999");
+        // The first is in every list of users, the second in none.
+        for (owner, way) in [
+            (1, "runuser -u daemon -- muster"),
+            (
+                3_999_999_999,
+                "setpriv --reuid 3999999999 --regid 3999999999 --clear-groups muster",
+            ),
+        ] {
+            let refused = recipient(owner, 7).unwrap_err().to_string();
+            assert!(refused.contains(way), "{refused}");
+        }
     }
 }
