@@ -102,6 +102,8 @@ pub const EVENTS_SHARE: usize = 1_000;
 pub const EVENT_MARKS_MAX: usize = 1_000;
 /// Answers kept under their request ids: a day at 115 requests a second, about 2 GiB of memory.
 pub const REQUESTS_KEPT_MAX: usize = 10_000_000;
+/// Of these, those that users' requests may take: the rest is for administrators, who take a user out that fills them up.
+pub const REQUESTS_OF_USERS_MAX: usize = REQUESTS_KEPT_MAX / 10 * 9;
 /// How long an answer is kept under its request id: 24 hours.
 pub const REQUEST_KEPT_MS: u64 = 86_400_000;
 /// How long a finished job can be read: seven days.
@@ -164,8 +166,14 @@ pub const RELEASES_PER_BATCH_MAX: usize = 1_024;
 pub const UNITS_SKIPPED_MAX: u32 = 4_096;
 /// Blocks that one `ExpireBlocks` lets go.
 pub const BLOCKS_EXPIRED_PER_COMMAND_MAX: usize = 1_024;
-/// Tasks that one desired state may carry to a worker.
+/// Tasks that one desired state may carry to a worker; one with long texts counts as several
+/// ([`TaskGroup::places`](crate::spec::TaskGroup::places)).
 pub const TASKS_PER_HOST_MAX: usize = 4_096;
+/// Bytes of command, environment and the like for which a task counts as one of `TASKS_PER_HOST_MAX`: what a worker is told of as
+/// many is 48 MiB, and a quarter of `WORKER_MESSAGE_BYTES_MAX` is left for all else.
+pub const TASK_TEXT_BYTES: usize = 12 << 10;
+/// Bytes of one message between leader and worker: a desired state of `TASKS_PER_HOST_MAX` tasks.
+pub const WORKER_MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// Jobs that one job may wait for.
 pub const DEPENDENCIES_MAX: usize = 64;

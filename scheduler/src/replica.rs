@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::Stream;
 use http::HeaderValue;
 use muster_core::ids::ReplicaId;
+use muster_core::limits::WORKER_MESSAGE_BYTES_MAX;
 use muster_core::plan::Budget;
 use muster_core::state::State;
 use muster_core::time::TimeMs;
@@ -364,7 +365,11 @@ fn routes<H: Health>(context: &Context, health_service: HealthServer<H>) -> Resu
         .add_service(bounded!(ClusterServiceServer, Cluster(context.clone())))
         .add_service(bounded!(AdminServiceServer, Admin(context.clone())))
         .add_service(bounded!(WatchServiceServer, Watches(context.clone())))
-        .add_service(bounded!(WorkerServiceServer, Workers(context.clone())))
+        .add_service(
+            // What a worker is told of its tasks is one message, which it takes up to that size.
+            bounded!(WorkerServiceServer, Workers(context.clone()))
+                .max_encoding_message_size(WORKER_MESSAGE_BYTES_MAX),
+        )
         .add_service(bounded!(JoinServiceServer, Joining(context.clone())))
         .add_service(bounded!(PeerServiceServer, Peers(context.clone()))))
 }

@@ -107,8 +107,6 @@ pub const GPU_HELPER_REAP_MAX: Duration = Duration::from_secs(2);
 pub const TIMELINE_LINES_MAX: usize = 100_000;
 /// Injected faults waiting for the simulated GPUs.
 pub const INJECTIONS_WAITING_MAX: usize = 64;
-/// Bytes of one message between leader and worker: a desired state of `TASKS_PER_HOST_MAX` tasks.
-pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Between two beats that carry the whole state although nothing changed, in beats.
 pub const BEATS_PER_STATUS: u64 = 12;
 /// Sent beats whose time is remembered for measuring the round trip.

@@ -127,10 +127,11 @@ impl Step<'_> {
         for run in &attempt.tasks {
             by_host.entry(run.host).or_default().push(run);
         }
-        let revision = self.state.revision;
+        let (revision, places) = (self.state.revision, spec.places());
         for (host, runs) in by_host {
-            let count = u32::try_from(runs.len()).unwrap_or(u32::MAX);
-            self.state.index.remove_tasks(host, count);
+            for run in &runs {
+                self.state.index.remove_task(host, places.of(run.task));
+            }
             self.edit_host(host, |host| {
                 host.desired_revision = revision;
                 for run in runs {

@@ -31,8 +31,12 @@ impl Step<'_> {
         let spec = Arc::clone(&self.job_mut(placement.job).spec);
         self.settle_histories(&spec);
         self.bind(&spec, &placement.standing);
+        let places = spec.places();
         for (host, positions) in by_host {
             let tasks = positions.iter().map(|position| &placement.tasks[*position]);
+            for task in tasks.clone() {
+                self.state.index.add_task(*host, places.of(task.task));
+            }
             self.allocate(*host, tasks, placement, &spec);
         }
         let (job, unit) = (placement.job, placement.unit);
@@ -77,9 +81,8 @@ impl Step<'_> {
         let Placement { job, unit, .. } = *placement;
         let revision = self.state.revision;
         let epoch = AttemptEpoch(revision.get());
-        let count = self.edit_host(host, |host| {
+        self.edit_host(host, |host| {
             host.desired_revision = revision;
-            let mut count = 0;
             for task in tasks {
                 let holder = Holder {
                     job,
@@ -88,11 +91,8 @@ impl Step<'_> {
                     task: task.task,
                 };
                 hold(host, task, holder, spec);
-                count += 1;
             }
-            count
         });
-        self.state.index.add_tasks(host, count);
         self.state.index.on_host.insert((host, job, unit), epoch);
     }
 

@@ -74,7 +74,7 @@ impl<'a> Ledger<'a> {
             .named_out(self.host)
             .or_else(|| unequipped(group, self.host))
             .or_else(|| self.asker.crowded_out(self.state, self.host, self.freed))
-            .or_else(|| self.room.misfit(&group.resources));
+            .or_else(|| self.room.misfit(&group.resources, group.places()));
         if let Some(misfit) = refused {
             return Err(misfit);
         }
@@ -189,7 +189,7 @@ impl<'a> Ledger<'a> {
     }
 
     fn commit(&mut self, group: &'a TaskGroup, gpus: GpuMask) {
-        self.room.give(&group.resources, 1);
+        self.room.give(&group.resources, group.places(), 1);
         self.taken = self.taken.or(gpus);
         if group.tasks_per_host_max.is_some() {
             let tasks = self.tasks_of(group) + 1;
@@ -264,7 +264,7 @@ fn give_back(
     let runs = attempt.map_or(&[][..], |attempt| &attempt.tasks);
     for run in runs.iter().filter(|run| run.host == host.id) {
         if let Some((group, _)) = job.spec.group_of(TaskIndex(run.task.get())) {
-            room.take_back(&group.resources);
+            room.take_back(&group.resources, group.places());
         }
     }
 }

@@ -148,7 +148,7 @@ impl fmt::Display for Misfit {
             }
             Self::Tasks => write!(
                 formatter,
-                "it has {} tasks already (TASKS_PER_HOST_MAX)",
+                "it has {} tasks already, or fewer with long commands and environments (TASKS_PER_HOST_MAX, TASK_TEXT_BYTES)",
                 limits::TASKS_PER_HOST_MAX
             ),
             Self::TasksPerHost { limit } => write!(

@@ -12,14 +12,14 @@ pub(crate) struct Room {
     cpus_milli: i64,
     /// Memory in MiB.
     memory_mib: i64,
-    /// Tasks.
+    /// Tasks, each counted as [`TaskGroup::places`](crate::spec::TaskGroup::places) says.
     tasks: u32,
 }
 
 impl Room {
     /// What nobody holds of a host, whoever claims it.
     pub(crate) fn unheld(state: &State, host: &Host) -> Self {
-        let tasks = state.index.tasks.get(&host.id).copied().unwrap_or(0);
+        let tasks = state.index.tasks.get(&host.id).map_or(0, |it| it.places);
         Self {
             cpus_milli: i64::from(host.cpus_milli_free()),
             memory_mib: signed(host.memory_mib_free()),
@@ -62,19 +62,20 @@ impl Room {
         )
     }
 
-    /// Tasks with these needs that fit as far as CPUs, memory and their number are concerned.
-    pub(crate) fn tasks(&self, need: &Resources) -> u32 {
+    /// Tasks with these needs that fit as far as CPUs, memory and their number are concerned, if each counts as `places`.
+    pub(crate) fn tasks(&self, need: &Resources, places: u32) -> u32 {
         let by_cpus = fitting(self.cpus_milli, i64::from(need.cpus_milli));
         let by_memory = fitting(self.memory_mib, signed(need.memory_mib));
-        self.tasks.min(by_cpus).min(by_memory)
+        let by_places = self.tasks / places.max(1);
+        by_places.min(by_cpus).min(by_memory)
     }
 
-    /// What is missing for one task with these needs.
-    pub(crate) fn misfit(&self, need: &Resources) -> Option<Misfit> {
-        if self.tasks(need) > 0 {
+    /// What is missing for one task with these needs that counts as `places`.
+    pub(crate) fn misfit(&self, need: &Resources, places: u32) -> Option<Misfit> {
+        if self.tasks(need, places) > 0 {
             return None;
         }
-        Some(if self.tasks == 0 {
+        Some(if self.tasks < places {
             Misfit::Tasks
         } else if i64::from(need.cpus_milli) > self.cpus_milli.max(0) {
             Misfit::Cpus {
@@ -89,18 +90,18 @@ impl Room {
         })
     }
 
-    /// Gives room for `count` tasks.
-    pub(crate) fn give(&mut self, need: &Resources, count: u32) {
+    /// Gives room for `count` tasks, each of which counts as `places`.
+    pub(crate) fn give(&mut self, need: &Resources, places: u32, count: u32) {
         let count_signed = i64::from(count);
         self.cpus_milli -= i64::from(need.cpus_milli) * count_signed;
         self.memory_mib -= signed(need.memory_mib).saturating_mul(count_signed);
-        self.tasks = self.tasks.saturating_sub(count);
+        self.tasks = self.tasks.saturating_sub(places.saturating_mul(count));
     }
 
-    /// Takes the room of a task back.
-    pub(crate) fn take_back(&mut self, need: &Resources) {
+    /// Takes the room of a task back, which counted as `places`.
+    pub(crate) fn take_back(&mut self, need: &Resources, places: u32) {
         *self = self.more(need.cpus_milli, need.memory_mib);
-        self.tasks = tasks_max().min(self.tasks + 1);
+        self.tasks = tasks_max().min(self.tasks.saturating_add(places));
     }
 
     /// The same room as far as `tasks` tasks can tell that need at most so much each: more counts for nothing.

@@ -215,7 +215,16 @@ impl fmt::Display for RoomShort {
             formatter,
             ": {} of {} tasks fit now",
             self.fits_tasks, self.need_tasks
-        )
+        )?;
+        let is_there = self.need_cpus_milli <= self.free_cpus_milli_max
+            && self.need_memory_mib <= self.free_memory_mib_max;
+        if is_there {
+            formatter.write_str(
+                "; or the hosts that have them hold as many tasks as a host may (TASKS_PER_HOST_MAX), of which long commands and \
+                 environments count as several",
+            )?;
+        }
+        Ok(())
     }
 }
 

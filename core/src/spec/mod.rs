@@ -6,6 +6,7 @@ mod layout;
 mod lifecycle;
 mod pipeline;
 mod submission;
+mod texts;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ pub use lifecycle::{
 };
 pub use pipeline::{Pipeline, PipelineDependency, PipelineJob, validate_pipeline};
 pub use submission::check_submission;
+pub use texts::Places;
 pub use validate::{Violation, validate};
 
 /// The queue that a job goes to when it names none; it always exists.

@@ -22,6 +22,15 @@ use crate::topology::{ClusterTree, HostCells};
 /// Hosts of one kind: those that carry the same GPU model (empty for all hosts, GPUs or not).
 pub type HostClass = Arc<str>;
 
+/// The tasks that hold resources on a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TasksOnHost {
+    /// How many.
+    pub count: u32,
+    /// As how many they count ([`TaskGroup::places`](crate::spec::TaskGroup::places)).
+    pub places: u32,
+}
+
 /// Derived look-ups; rebuilt from the rest when a snapshot is read. No empty set is kept in a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
@@ -38,8 +47,8 @@ pub struct Index {
     pub free: OrdMap<HostClass, OrdSet<(u32, HostId)>>,
     /// Units that hold resources on a host.
     pub on_host: OrdMap<(HostId, JobId, UnitIndex), AttemptEpoch>,
-    /// Tasks that hold resources on a host; no entry is 0.
-    pub tasks: OrdMap<HostId, u32>,
+    /// Tasks that hold resources on a host; none without an entry.
+    pub tasks: OrdMap<HostId, TasksOnHost>,
     /// Finished jobs, oldest first.
     pub finished: OrdSet<(TimeMs, JobId)>,
     /// The cells around and inside every host.
@@ -230,6 +239,7 @@ impl Index {
         if job.suspension.is_some() {
             self.suspended.insert(job.id);
         }
+        let places = job.spec.places();
         for (index, unit) in &job.units {
             if unit.phase == UnitPhase::Waiting && unit.not_before > state.time {
                 self.delayed.insert((unit.not_before, job.id, *index));
@@ -248,7 +258,7 @@ impl Index {
                 for task in &attempt.tasks {
                     self.on_host
                         .insert((task.host, job.id, *index), attempt.epoch);
-                    self.add_tasks(task.host, 1);
+                    self.add_task(task.host, places.of(task.task));
                 }
                 let amounts = usage::amounts_held(&state.hosts, &job.spec, attempt);
                 self.add_usage(&job.spec, Part::held_by(attempt), &amounts);
@@ -303,16 +313,19 @@ impl Index {
         }
     }
 
-    /// So many more tasks hold resources on a host.
-    pub(crate) fn add_tasks(&mut self, host: HostId, tasks: u32) {
-        *self.tasks.entry(host).or_default() += tasks;
+    /// A task that counts as so many holds resources on a host.
+    pub(crate) fn add_task(&mut self, host: HostId, places: u32) {
+        let known = self.tasks.entry(host).or_default();
+        known.count += 1;
+        known.places += places;
     }
 
-    /// So many fewer tasks hold resources on a host.
-    pub(crate) fn remove_tasks(&mut self, host: HostId, tasks: u32) {
-        if let Some(count) = self.tasks.get_mut(&host) {
-            *count -= tasks;
-            if *count == 0 {
+    /// A task that counted as so many holds resources on a host no longer.
+    pub(crate) fn remove_task(&mut self, host: HostId, places: u32) {
+        if let Some(known) = self.tasks.get_mut(&host) {
+            known.count -= 1;
+            known.places -= places;
+            if known.count == 0 {
                 self.tasks.remove(&host);
             }
         }

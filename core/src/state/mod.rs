@@ -51,7 +51,7 @@ pub(crate) use handover::{Gone, Whose, counted_twice, taken_over};
 pub use held::Held;
 pub use host::{DRIVER_LABEL, ENGINE_LABEL, Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
-pub use index::{BlockChange, ClaimProgress, HostClass, Index};
+pub use index::{BlockChange, ClaimProgress, HostClass, Index, TasksOnHost};
 pub use job::{
     Attempt, Barrier, CancelRequest, Claim, Job, PastAttempt, PipelineMark, Purpose, RestartReason,
     StopOrder, Suspension, TaskRun, Unit,

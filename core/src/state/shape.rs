@@ -18,6 +18,8 @@ const RUN_TIME_STEPS_PER_DOUBLING: u64 = 8;
 #[derive(Clone, Debug)]
 pub struct Shape {
     spec: Arc<JobSpec>,
+    /// As how many tasks one task of each group counts on its host, in all.
+    places: u32,
     /// The job, where its own tasks decide too: an array with `tasks_per_host_max`.
     only: Option<JobId>,
     /// How long an attempt may run, rounded up: work that ends in time may use what is reserved for others.
@@ -33,6 +35,7 @@ impl Shape {
         let by_itself = !spec.gang && spec.units() > 1 && spec.groups.iter().any(is_spread);
         Self {
             spec: Arc::clone(spec),
+            places: spec.groups.iter().map(TaskGroup::places).sum(),
             only: by_itself.then_some(job.id),
             run_time_ms: spec.scheduling.run_time_ms_max.map(rounded_up),
         }
@@ -81,6 +84,7 @@ impl Shape {
         (ours.gang, ours.groups.len())
             .cmp(&(theirs.gang, theirs.groups.len()))
             .then_with(|| self.only.cmp(&other.only))
+            .then_with(|| self.places.cmp(&other.places))
             .then_with(|| {
                 let pairs = ours.groups.iter().zip(&theirs.groups);
                 let mut orders = pairs.map(|(our, their)| group_order(our, their, ours.gang));
@@ -88,7 +92,18 @@ impl Shape {
                     .find(|order| order.is_ne())
                     .unwrap_or(Ordering::Equal)
             })
+            .then_with(|| self.group_places(other))
             .then_with(|| constraints(ours).cmp(&constraints(theirs)))
+    }
+
+    /// The order of two shapes whose groups count as equally many tasks in all. Nearly always each counts as one.
+    fn group_places(&self, other: &Self) -> Ordering {
+        let (ours, theirs) = (&self.spec.groups, &other.spec.groups);
+        if usize::try_from(self.places) == Ok(ours.len()) {
+            return Ordering::Equal;
+        }
+        let ours = ours.iter().map(TaskGroup::places);
+        ours.cmp(theirs.iter().map(TaskGroup::places))
     }
 }
 

@@ -34,7 +34,7 @@ pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
         worker_id: host.worker_id.to_string(),
         incarnation: host.incarnation,
         boot_id: host.boot_id.clone(),
-        tasks: state.index.tasks.get(&host.id).copied().unwrap_or(0),
+        tasks: state.index.tasks.get(&host.id).map_or(0, |it| it.count),
         claims: host.claims.iter().map(|claim| (*claim).into()).collect(),
         planned: host.planned.as_ref().map(Into::into),
         cells: { state.index.host_cells.get(&host.id) }

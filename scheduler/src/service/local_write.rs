@@ -27,7 +27,7 @@ use crate::leader::feature_level;
 use crate::service::context::Context;
 use crate::service::replies::{inject, injected_gpu};
 use crate::service::write::propose_status;
-use crate::service::{configuration, health, impact, pipelines, replicas};
+use crate::service::{configuration, health, impact, kept_answers, pipelines, replicas};
 use crate::spans;
 
 /// Checks everything that needs no state, so that a bad request is refused by the replica that got it.
@@ -70,7 +70,14 @@ pub(crate) async fn execute(
             .await
             .map(Outcome::SubmitPipeline),
         Kind::CancelJob(request) => {
-            let (revision, _) = propose(context, command(cancel_command(request))?).await?;
+            let command = command(cancel_command(request))?;
+            let done = context.handle.with_state(|state| {
+                kept_answers::is_done(state, &command).then_some(state.revision)
+            });
+            let revision = match done {
+                Some(revision) => revision,
+                None => propose(context, command).await?.0,
+            };
             Ok(Outcome::CancelJob(v1::CancelJobResponse {
                 revision: revision.get(),
             }))
@@ -244,6 +251,10 @@ pub(crate) async fn propose(
     command: Command,
 ) -> Result<(Revision, Answer), Status> {
     check_level(context, &command)?;
+    context
+        .handle
+        .with_state(|state| kept_answers::check(state, &command))
+        .map_err(|rejection| status::status_of(&rejection))?;
     let outcomes = context
         .handle
         .propose(vec![command])

@@ -22,6 +22,7 @@ mod health;
 mod impact;
 mod jobs;
 mod joining;
+mod kept_answers;
 mod local_write;
 mod log_source;
 mod logs;

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use muster_core::health::rules::RuleSet;
 use muster_core::ids::Revision;
+use muster_core::limits::WORKER_MESSAGE_BYTES_MAX;
 use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
 use muster_supervisor::files;
 use muster_tls::Dialer;
 use tonic::transport::Endpoint;
 
-use crate::limits::{HEALTH_RULES_ANSWER_MAX, HEALTH_RULES_PAUSE, MESSAGE_BYTES_MAX};
+use crate::limits::{HEALTH_RULES_ANSWER_MAX, HEALTH_RULES_PAUSE};
 use crate::metrics;
 use crate::replicas::KnownReplicas;
 use crate::session::jitter;
@@ -180,7 +181,7 @@ async fn read(dialer: &Dialer, address: &str) -> Result<v1::GetHealthResponse, S
     let endpoint = endpoint.map_err(|error| error.to_string())?;
     let channel = dialer.connect(&endpoint).await;
     let mut client = AdminServiceClient::new(channel.map_err(|error| error.to_string())?)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX);
+        .max_decoding_message_size(WORKER_MESSAGE_BYTES_MAX);
     let request = v1::GetHealthRequest {
         consistency: v1::Consistency::Stale.into(),
         only_rules: true,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use muster_core::ids::{HostId, LeadershipEpoch};
+use muster_core::limits::WORKER_MESSAGE_BYTES_MAX;
 use muster_core::timings::Timings;
 use muster_proto::status::ErrorReport;
 use muster_proto::v1;
@@ -14,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-use crate::limits::{MESSAGE_BYTES_MAX, OUTBOX_MAX};
+use crate::limits::OUTBOX_MAX;
 
 /// How long a replica may take to answer: a leader commits the host's registration meanwhile.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -139,8 +140,8 @@ async fn say_hello(channel: Channel, hello: v1::Hello) -> Result<Conversation, R
         return Err(Refusal::Unreachable("the outbox is full".to_owned()));
     }
     let mut client = WorkerServiceClient::new(channel)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        .max_decoding_message_size(WORKER_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(WORKER_MESSAGE_BYTES_MAX);
     let mut messages = client
         .session(ReceiverStream::new(outgoing))
         .await?

@@ -147,7 +147,7 @@ impl<'a> Capacity<'a> {
             let group = job.spec.group_of(run.task);
             if let (Some(host), Some((group, _))) = (host, group) {
                 let mut left = self.left_of(host);
-                left.room.take_back(&group.resources);
+                left.room.take_back(&group.resources, group.places());
                 self.replace(host, left);
             }
         }

@@ -310,7 +310,7 @@ impl<'a> Capacity<'a> {
         let Some(host) = self.state.host(host) else {
             return 0;
         };
-        let by_room = self.room_of(host).tasks(&need.group.resources);
+        let by_room = self.room_of(host).tasks(&need.group.resources, need.places);
         let by_gpus = self.by_gpus(host, gpus_free, need);
         let fitting = by_gpus.min(by_room);
         if fitting == 0 || !self.admits(host, need) {

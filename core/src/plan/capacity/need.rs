@@ -16,6 +16,8 @@ pub(crate) struct Need<'a> {
     pub(crate) asker: Asker<'a>,
     /// Its group.
     pub(crate) group: &'a TaskGroup,
+    /// As how many tasks it counts on its host.
+    pub(crate) places: u32,
     /// Position of the group in the job.
     pub(crate) position: usize,
     /// The model of its GPUs; empty if it needs none.
@@ -32,7 +34,7 @@ pub(crate) struct Need<'a> {
 /// those are.
 pub(super) type Likeness = (
     HostClass,
-    (u32, u32, u64),
+    (u32, u32, u64, u32),
     Own,
     Takers,
     Option<(JobId, usize)>,
@@ -74,7 +76,7 @@ impl Need<'_> {
             || !scheduling.hosts_excluded.is_empty();
         (
             HostClass::clone(self.class),
-            (needs.gpus, needs.cpus_milli, needs.memory_mib),
+            (needs.gpus, needs.cpus_milli, needs.memory_mib, self.places),
             self.own,
             takers,
             particular.then_some((self.asker.job.id, self.position)),

@@ -28,7 +28,7 @@ impl Capacity<'_> {
             left.taken = left.taken.or(mask);
             chosen.push(mask);
         }
-        left.room.give(&need.group.resources, count);
+        left.room.give(&need.group.resources, need.places, count);
         left.enter(need.asker);
         self.left.insert(host.id, left);
         if need.group.tasks_per_host_max.is_some() {
@@ -50,7 +50,7 @@ impl Capacity<'_> {
                 let mask = positions(host, &task.gpus);
                 left.free = left.free.without(mask);
                 left.taken = left.taken.or(mask);
-                left.room.give(&group.resources, 1);
+                left.room.give(&group.resources, group.places(), 1);
                 left.enter(asker);
                 self.left.insert(host.id, left);
                 if group.tasks_per_host_max.is_some() {

@@ -21,6 +21,8 @@ pub(super) struct Shared {
 /// The tasks of one group.
 pub(super) struct Part<'a> {
     pub(super) group: &'a TaskGroup,
+    /// As how many tasks each of them counts on its host.
+    pub(super) places: u32,
     /// Position of the group in the job.
     pub(super) position: usize,
     pub(super) first_task: u32,
@@ -122,6 +124,7 @@ impl<'a> Part<'a> {
         let named = named(state, group);
         Self {
             group,
+            places: group.places(),
             position,
             first_task,
             count: group.count,
@@ -150,6 +153,7 @@ impl<'a> Part<'a> {
         Need {
             asker,
             group: self.group,
+            places: self.places,
             position: self.position,
             class,
             own,

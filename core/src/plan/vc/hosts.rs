@@ -399,6 +399,7 @@ fn need<'n>(
     Need {
         asker,
         group,
+        places: group.places(),
         position,
         class,
         own: Own::Host,

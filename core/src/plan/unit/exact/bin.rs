@@ -88,7 +88,8 @@ impl<'a> Shapes<'a> {
             return 0;
         }
         let resources = self.resources(part);
-        let by_room = bin.room.tasks(resources).min(bin.limits[part]);
+        let places = self.ask.parts[part].places;
+        let by_room = bin.room.tasks(resources, places).min(bin.limits[part]);
         if resources.gpus == 0 {
             return by_room;
         }
@@ -117,7 +118,7 @@ impl<'a> Shapes<'a> {
         }
         let resources = self.resources(part);
         let mut given = bin.clone();
-        given.room.give(resources, 1);
+        given.room.give(resources, self.ask.parts[part].places, 1);
         if given.limits[part] != u32::MAX {
             given.limits[part] -= 1;
         }

@@ -158,7 +158,7 @@ fn capped_room(
         let resources = &part.group.resources;
         cpus_milli += u64::from(resources.cpus_milli) * u64::from(*count);
         memory_mib += resources.memory_mib.saturating_mul(u64::from(*count));
-        tasks = tasks.saturating_add(*count);
+        tasks = tasks.saturating_add(count.saturating_mul(part.places));
     }
     capacity.room_of(host).capped(cpus_milli, memory_mib, tasks)
 }
