@@ -68,6 +68,7 @@ pub(crate) fn describe() {
         counter!(FINDINGS, "rule" => rule, "severity" => severity.word()).increment(0);
     }
     gauge!(UNSHIPPED).set(0.0);
+    gauge!(SESSION).set(0.0);
     describe_tasks();
     describe_health();
 }
@@ -313,5 +314,23 @@ const fn exit_kind(exit: &Exit) -> &'static str {
         "success"
     } else {
         "failure"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_without_a_session_says_so_from_the_start() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, describe);
+        let page = recorder.handle().render();
+        assert!(
+            page.lines().any(|line| line == format!("{SESSION} 0")),
+            "{page}"
+        );
     }
 }
