@@ -4,6 +4,7 @@
 
 mod lists;
 pub(crate) mod names;
+mod queues;
 mod sample;
 mod waits;
 
