@@ -202,6 +202,11 @@ pub(crate) fn segment_shipped(lost_bytes: u64) {
     counter!(UNSHIPPED_LOST).increment(lost_bytes);
 }
 
+/// So many bytes of an ended attempt were removed that were not shipped.
+pub(crate) fn unshipped_lost(bytes: u64) {
+    counter!(UNSHIPPED_LOST).increment(bytes);
+}
+
 pub(crate) fn segment_ship_failed() {
     counter!(SHIP_FAILURES).increment(1);
 }
