@@ -25,6 +25,7 @@ mod config;
 pub mod disk;
 mod engine;
 mod error;
+mod followers;
 mod handle;
 mod hash_ledger;
 mod identity;

@@ -68,7 +68,7 @@ const GAUGES: [(&str, &str); 12] = [
     ),
     (
         "muster_raft_follower_silence_seconds",
-        "Time since a follower last answered, told by the leader; 0 at others.",
+        "Time since a follower last answered, or since the leader has it where it never did, told by the leader; 0 at others.",
     ),
     (
         "muster_raft_disowned",

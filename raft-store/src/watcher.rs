@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::applier::Applier;
 use crate::config::{SnapshotPolicy, Timings};
 use crate::engine::{followers, leader_of};
+use crate::followers::Followers;
 use crate::leadership::Leadership;
 use crate::network::Standing;
 use crate::sim::Runtime;
@@ -38,15 +39,22 @@ pub(crate) struct WatcherParts<M: StateMachine, R: Runtime> {
 /// The watching task of one replica.
 pub(crate) struct Watcher<M: StateMachine, R: Runtime> {
     parts: WatcherParts<M, R>,
+    /// From when silence is counted.
+    began: R::Instant,
+    followers: Followers,
 }
 
 impl<M: StateMachine, R: Runtime> Watcher<M, R> {
     pub(crate) fn new(parts: WatcherParts<M, R>) -> Self {
-        Self { parts }
+        Self {
+            parts,
+            began: R::Instant::now(),
+            followers: Followers::default(),
+        }
     }
 
     /// Runs until the replica has stopped.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
         let mut metrics = self.parts.raft.metrics();
         let mut roles = self.parts.raft.server_metrics();
         let pause = Duration::from_millis(self.parts.timings.heartbeat_ms);
@@ -94,7 +102,7 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         is_present && (metrics.state != ServerState::Leader || self.has_quorum(metrics))
     }
 
-    fn publish(&self, metrics: &RaftMetrics<Types<M, R>>) {
+    fn publish(&mut self, metrics: &RaftMetrics<Types<M, R>>) {
         let stopped = metrics.running_state.is_err();
         if let Err(fatal) = &metrics.running_state {
             tracing::error!(%fatal, "replication has stopped");
@@ -139,7 +147,7 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         acked.is_some_and(|acked| acked.elapsed() < patience)
     }
 
-    fn record(&self, metrics: &RaftMetrics<Types<M, R>>, is_leader: bool) {
+    fn record(&mut self, metrics: &RaftMetrics<Types<M, R>>, is_leader: bool) {
         telemetry::leadership(metrics.current_term, is_leader);
         let is_disowned = self.parts.standing.is_disowned() && metrics.current_leader.is_none();
         telemetry::disowned(is_disowned);
@@ -156,17 +164,17 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
             metrics.last_applied.map_or(0, |id| id.index),
         );
         if !is_leader {
-            // What it knew of its followers as a leader would stay for ever.
+            // A series that is not there yet looks like one that nobody reads.
             for voter in metrics.membership_config.voter_ids() {
                 telemetry::follower_lag(voter, 0);
                 telemetry::follower_silence(voter, 0);
             }
         }
-        for follower in followers(metrics) {
-            telemetry::follower_lag(follower.id, follower.lag_entries);
-            if let Some(ago_ms) = follower.heard_ago_ms {
-                telemetry::follower_silence(follower.id, ago_ms);
-            }
+        let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = (metrics.current_term, now_ms);
+        for told in self.followers.tell(now, &followers(metrics)) {
+            telemetry::follower_lag(told.id, told.lag_entries);
+            telemetry::follower_silence(told.id, told.silence_ms);
         }
     }
 

@@ -297,8 +297,8 @@ fn page(
     let sampled = handle.clone();
     let render = Arc::new(move || {
         let state = sampled.fork();
-        metrics::sample(&state, TimeMs(sampled.now_ms()));
-        exporter.render() + &metrics::lists(&state)
+        metrics::sample(&state);
+        exporter.render() + &metrics::lists(&state, TimeMs(sampled.now_ms()))
     });
     MetricsServer {
         listener,

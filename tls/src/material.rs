@@ -53,6 +53,13 @@ pub fn count_renewal(is_done: bool) {
     counter!(RENEWALS, "result" => result).increment(1);
 }
 
+/// This process's certificate is from now on one that holds for so long.
+fn show_expiry(life: Life) {
+    // Seconds of Unix time are exact in a float for a long time.
+    let expires_at = u32::try_from(life.expires_at()).unwrap_or(u32::MAX);
+    gauge!(EXPIRY).set(f64::from(expires_at));
+}
+
 /// The certificates of one process, as its files had them last. Clones share them.
 ///
 /// A connection goes by what was current when it was opened; nothing is cut off when files change.
@@ -84,7 +91,14 @@ impl Files for CertificateFiles {
     }
 
     fn read(&self) -> Result<Material, TlsError> {
-        Material::read(&self.settings, self.needed.as_ref())
+        let material = Material::read(&self.settings, self.needed.as_ref())?;
+        // A process may hold further certificates, by which it is a client of others: they are not what it is.
+        if self.needed.is_some()
+            && let Some(life) = material.life
+        {
+            show_expiry(life);
+        }
+        Ok(material)
     }
 
     fn tell(&self, outcome: Result<(), TlsError>) {
@@ -209,12 +223,6 @@ impl Material {
             });
         }
         let life = chain.first().and_then(Life::of);
-        if let Some(life) = life {
-            // Seconds of Unix time are exact in a float for a long time.
-            gauge!(EXPIRY).set(f64::from(
-                u32::try_from(life.expires_at()).unwrap_or(u32::MAX),
-            ));
-        }
         let unusable = |problem: String| TlsError::Unusable {
             path: path.clone(),
             problem,
@@ -336,5 +344,55 @@ fn warn_if_public(key: &Path) {
     let mode = fs::metadata(key).map(|metadata| metadata.permissions().mode());
     if mode.is_ok_and(|mode| mode & MODE_OF_OTHERS != 0) {
         tracing::warn!(key = %key.display(), "everybody on this machine may read the private key: `chmod 600` it");
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+    use crate::issue::{CA_CERTIFICATE, authority, certificate};
+
+    /// Files of a replica's certificate that holds for so many days.
+    fn replica(folder: &Path, name: &str, days: u64) -> TlsSettings {
+        let issued = certificate(folder, name, &PeerRole::Replica, &[], days).unwrap();
+        TlsSettings {
+            ca: Some(folder.join(CA_CERTIFICATE)),
+            certificate: Some(issued.certificate),
+            key: Some(issued.key),
+            ca_key: None,
+        }
+    }
+
+    #[test]
+    fn what_expires_is_the_certificate_in_force_of_what_the_process_is() {
+        let folder = tempfile::tempdir().unwrap();
+        authority(folder.path(), "test").unwrap();
+        let own = replica(folder.path(), "own", 10);
+        let longer = replica(folder.path(), "longer", 100);
+        let replace = |file: fn(&TlsSettings) -> Option<PathBuf>| {
+            fs::copy(file(&longer).unwrap(), file(&own).unwrap()).unwrap();
+        };
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let page = recorder.handle();
+        let shown = |tls: &Tls| {
+            let line = format!("{EXPIRY} {}", tls.life().unwrap().expires_at());
+            page.render().lines().any(|it| it == line)
+        };
+        metrics::with_local_recorder(&recorder, || {
+            let tls = Tls::load_as(&own, Some(PeerRole::Replica)).unwrap();
+            let tls = tls.unwrap();
+            assert!(shown(&tls));
+            let of_client = Tls::load(&longer).unwrap().unwrap();
+            assert!(shown(&tls) && !shown(&of_client), "{}", page.render());
+            replace(|settings| settings.certificate.clone());
+            assert!(tls.reload().is_err(), "its key is another");
+            assert!(shown(&tls) && !shown(&of_client), "{}", page.render());
+            replace(|settings| settings.key.clone());
+            tls.reload().unwrap();
+            assert!(shown(&tls) && shown(&of_client), "{}", page.render());
+        });
     }
 }

@@ -68,6 +68,7 @@ pub(crate) fn describe() {
         counter!(FINDINGS, "rule" => rule, "severity" => severity.word()).increment(0);
     }
     gauge!(UNSHIPPED).set(0.0);
+    gauge!(SESSION).set(0.0);
     describe_tasks();
     describe_health();
 }
@@ -201,6 +202,11 @@ pub(crate) fn segment_shipped(lost_bytes: u64) {
     counter!(UNSHIPPED_LOST).increment(lost_bytes);
 }
 
+/// So many bytes of an ended attempt were removed that were not shipped.
+pub(crate) fn unshipped_lost(bytes: u64) {
+    counter!(UNSHIPPED_LOST).increment(bytes);
+}
+
 pub(crate) fn segment_ship_failed() {
     counter!(SHIP_FAILURES).increment(1);
 }
@@ -313,5 +319,23 @@ const fn exit_kind(exit: &Exit) -> &'static str {
         "success"
     } else {
         "failure"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_without_a_session_says_so_from_the_start() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, describe);
+        let page = recorder.handle().render();
+        assert!(
+            page.lines().any(|line| line == format!("{SESSION} 0")),
+            "{page}"
+        );
     }
 }

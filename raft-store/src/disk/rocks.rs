@@ -20,7 +20,7 @@ use rocksdb::{
 };
 
 use super::rocks_flusher::Flusher;
-use super::rocks_gauges::DatabaseGauges;
+use super::rocks_gauges::{self, GaugeReader};
 use super::synced_mark::SyncedMark;
 use super::{LogChange, LogDisk, MetaKey, Synced};
 use crate::identity::DirectoryLock;
@@ -40,8 +40,9 @@ const INFO_LOG_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The log of one replica in RocksDB.
 pub struct RocksLog {
     path: PathBuf,
-    // Dropped before `database`: it joins the thread that uses it.
+    // Both dropped before `database`: they join the threads that use it.
     flusher: Flusher,
+    _gauges: GaugeReader,
     database: Arc<DB>,
     // Dropped last: the directory is free only when the database is closed.
     lock: Option<DirectoryLock>,
@@ -56,17 +57,18 @@ impl RocksLog {
         let mark = SyncedMark::open(&path)?;
         check_end(database.latest_sequence_number(), mark.read()?)?;
         let for_flusher = Arc::clone(&database);
-        let gauges = DatabaseGauges::default();
         let flusher = Flusher::start(move || {
             // Taken first: what is written during the sync may miss it.
             let written = for_flusher.latest_sequence_number();
             for_flusher.flush_wal(true).map_err(to_io)?;
-            gauges.read(&for_flusher);
             mark.write(written)
         })?;
+        let for_gauges = Arc::clone(&database);
+        let gauges = GaugeReader::start(move || rocks_gauges::read(&for_gauges))?;
         Ok(Self {
             path,
             flusher,
+            _gauges: gauges,
             database,
             lock: None,
         })

@@ -1,10 +1,13 @@
 //! What the log's database says of itself, for metrics.
+//!
+//! It is read by a thread of its own: where the database stands still no sync ends, and that is what the metrics are to show.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rocksdb::DB;
-use tokio::time::Instant;
 
 use super::rocks::LOG;
 use crate::telemetry;
@@ -12,44 +15,84 @@ use crate::telemetry;
 /// Pause between two readings: each takes RocksDB's lock for a moment.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Reads the database's properties now and then.
+/// The thread that reads, again and again, until this is dropped.
 #[derive(Debug)]
-pub(super) struct DatabaseGauges {
-    began: Instant,
-    /// Milliseconds after `began` from which they are read again.
-    due_ms: AtomicU64,
+pub(super) struct GaugeReader {
+    /// Nothing is sent: the thread ends when this is gone.
+    owner: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl Default for DatabaseGauges {
-    fn default() -> Self {
-        Self {
-            began: Instant::now(),
-            due_ms: AtomicU64::new(0),
+impl GaugeReader {
+    /// Starts the thread; it calls `read` at once, and after every pause.
+    pub(super) fn start<F>(read: F) -> io::Result<Self>
+    where
+        F: Fn() + Send + 'static,
+    {
+        let (owner, end) = sync_channel(0);
+        let thread = std::thread::Builder::new()
+            .name("muster-log-stat".to_owned())
+            .spawn(move || {
+                read();
+                while end.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+                    read();
+                }
+            })?;
+        Ok(Self {
+            owner: Some(owner),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for GaugeReader {
+    fn drop(&mut self) {
+        self.owner = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that reads the database's state panicked");
         }
     }
 }
 
-impl DatabaseGauges {
-    /// Reads them, unless that was a moment ago. What cannot be read keeps its last value.
-    pub(super) fn read(&self, database: &DB) {
-        let now = self.began.elapsed();
-        if now < Duration::from_millis(self.due_ms.load(Ordering::Relaxed)) {
-            return;
-        }
-        let due = (now + PAUSE).as_millis();
-        self.due_ms
-            .store(u64::try_from(due).unwrap_or(u64::MAX), Ordering::Relaxed);
-        let Some(family) = database.cf_handle(LOG) else {
-            return;
-        };
-        for (property, gauge, _) in telemetry::DATABASE {
-            match database.property_int_value_cf(family, property) {
-                Ok(Some(value)) => telemetry::database(gauge, value),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::debug!(%error, property, "a property of the database could not be read")
-                }
+/// Reads the properties. What cannot be read keeps its last value.
+pub(super) fn read(database: &DB) {
+    let Some(family) = database.cf_handle(LOG) else {
+        return;
+    };
+    for (property, gauge, _) in telemetry::DATABASE {
+        match database.property_int_value_cf(family, property) {
+            Ok(Some(value)) => telemetry::database(gauge, value),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!(%error, property, "a property of the database could not be read");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::TryRecvError;
+
+    use super::*;
+
+    /// Longest wait for a reading on a machine that has much else to do.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn it_is_read_without_any_sync_until_the_owner_goes() {
+        let (told, reads) = sync_channel(8);
+        let reader = GaugeReader::start(move || {
+            let _ = told.try_send(());
+        });
+        let reader = reader.expect("a thread starts");
+        for _ in 0..2 {
+            reads.recv_timeout(PATIENCE).expect("it is read again");
+        }
+        drop(reader);
+        while reads.try_recv().is_ok() {}
+        assert_eq!(reads.try_recv(), Err(TryRecvError::Disconnected));
     }
 }

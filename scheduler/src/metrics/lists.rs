@@ -1,14 +1,16 @@
-//! Series of single things: written from the state each time that somebody asks, and gone with the thing. A recorder would show
-//! them for ever.
+//! Series of single things, and of queues: written from the state each time that somebody asks, and gone with the thing. A
+//! recorder would show them for ever.
 
 use std::fmt::Write as _;
 
 use muster_core::command::Block;
 use muster_core::state::State;
+use muster_core::time::TimeMs;
 
 use crate::metrics::names::{
     BREAKERS_TRIPPED, BREAKERS_TRIPPED_HELP, GPU_BLOCKED, GPU_BLOCKED_HELP,
 };
+use crate::metrics::queues::queues;
 
 /// Blocked GPUs that have a series of their own: what is blocked beyond is broken as a whole, and counted.
 const GPUS_LISTED_MAX: usize = 4_096;
@@ -23,8 +25,8 @@ pub(super) fn source(block: &Block) -> (&'static str, &str) {
     }
 }
 
-/// Blocked GPUs and tripped breakers, in Prometheus' text format.
-pub(crate) fn lists(state: &State) -> String {
+/// Blocked GPUs, tripped breakers and queues, and what they are `now`, in Prometheus' text format.
+pub(crate) fn lists(state: &State, now: TimeMs) -> String {
     let mut page = String::new();
     let blocked = state.hosts.values().flat_map(|host| {
         host.gpus.iter().filter_map(move |gpu| {
@@ -49,15 +51,15 @@ pub(crate) fn lists(state: &State) -> String {
         let (pool, value) = (escaped(pool), u8::from(is_tripped));
         let _ = writeln!(page, "{BREAKERS_TRIPPED}{{pool=\"{pool}\"}} {value}");
     }
-    page
+    page + &queues(state, now)
 }
 
-fn head(name: &str, help: &str) -> String {
+pub(super) fn head(name: &str, help: &str) -> String {
     format!("# HELP {name} {help}\n# TYPE {name} gauge\n")
 }
 
 /// A label's value in the text format.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\\\");
     text.replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -67,7 +69,6 @@ fn escaped(text: &str) -> String {
 mod tests {
     use muster_core::command::{BlockTarget, Command};
     use muster_core::testing::{Cluster, gpu_uuid, host};
-    use muster_core::time::TimeMs;
 
     use super::*;
 
@@ -100,7 +101,7 @@ mod tests {
             cluster.register(host(number, 2));
         }
         let of = |cluster: &Cluster, name: &str| -> Vec<String> {
-            let page = lists(&cluster.state);
+            let page = lists(&cluster.state, cluster.now);
             let lines = page.lines().filter(|line| line.starts_with(name));
             lines.map(str::to_owned).collect()
         };

@@ -4,11 +4,13 @@
 
 mod lists;
 pub(crate) mod names;
+mod queues;
 mod sample;
 mod waits;
 
 use metrics::{counter, gauge, histogram};
-use muster_core::health::ComponentKind;
+use muster_core::health::attribution::{Class, Step};
+use muster_core::health::{Charge, ComponentKind};
 
 pub(crate) use self::lists::lists;
 pub(crate) use sample::{Census, sample};
@@ -30,6 +32,7 @@ pub(crate) fn describe() {
             counter!(names::UNBLOCKS_TOTAL, &labels).increment(0);
         }
     }
+    begin_blames();
     counter!(names::AUDIT_FAILURES_TOTAL).absolute(0);
     gauge!(names::BACKUP_INTERVAL_SECONDS).set(0.0);
     gauge!(names::BACKUP_LAST_TIMESTAMP_SECONDS).set(0.0);
@@ -39,6 +42,46 @@ pub(crate) fn describe() {
     for conclusion in ["suspect", "lost"] {
         for cause in ["silence", "one_way"] {
             drop(histogram!(names::SILENCE_SECONDS, "conclusion" => conclusion, "cause" => cause));
+        }
+    }
+}
+
+/// Begins what an alert counts: a rack that is lost ends many attempts at once, and perhaps none before.
+fn begin_blames() {
+    let charge = Charge::Infra.word();
+    for class in Class::ALL {
+        if matches!(class, Class::Scheduler | Class::Site) {
+            // Nobody ever pays for these.
+            continue;
+        }
+        for step in Step::ALL {
+            let labels = [
+                ("class", class.word()),
+                ("charge", charge),
+                ("step", step.word()),
+            ];
+            counter!(names::ATTEMPTS_BLAMED_TOTAL, &labels).increment(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    #[test]
+    fn what_the_infrastructure_ends_is_counted_from_the_first() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, describe);
+        let page = recorder.handle().render();
+        for (class, step) in [("host", "host_gone"), ("gpu", "hard_evidence")] {
+            let line = format!(
+                "{}{{class=\"{class}\",charge=\"infra\",step=\"{step}\"}} 0",
+                names::ATTEMPTS_BLAMED_TOTAL
+            );
+            assert!(page.lines().any(|it| it == line), "{line}: {page}");
         }
     }
 }

@@ -23,6 +23,18 @@ pub(crate) const BREAKERS_TRIPPED: &str = "muster_scheduler_breakers_tripped";
 /// What it says.
 pub(crate) const BREAKERS_TRIPPED_HELP: &str =
     "1 for each pool whose breaker keeps rules from blocking more, 0 for the others.";
+/// Unfinished jobs: see `queues`.
+pub(crate) const QUEUE_LIVE_JOBS: &str = "muster_scheduler_queue_live_jobs";
+/// What it says.
+pub(crate) const QUEUE_LIVE_JOBS_HELP: &str = "Unfinished jobs, by queue.";
+/// GPUs of queues: see `queues`.
+pub(crate) const QUEUE_GPUS: &str = "muster_scheduler_queue_gpus";
+/// What it says.
+pub(crate) const QUEUE_GPUS_HELP: &str = "GPUs by queue, those in it included: guaranteed, held, opportunistic (a part of held), or claimed.";
+/// Waiting jobs: see `queues`.
+pub(crate) const OLDEST_WAIT_SECONDS: &str = "muster_scheduler_oldest_wait_seconds";
+/// What it says.
+pub(crate) const OLDEST_WAIT_SECONDS_HELP: &str = "How long ago the oldest job was submitted that could run and has never run, by the outermost queue; 0 where none waits.";
 
 metrics! {
     describe_gauge LEADERSHIP_EPOCH = "muster_scheduler_leadership_epoch":
@@ -30,9 +42,6 @@ metrics! {
     describe_gauge REVISION = "muster_scheduler_revision": "Revision of the applied state.";
     describe_gauge JOBS = "muster_scheduler_jobs": "Remembered jobs by phase.";
     describe_gauge JOBS_SUSPENDED = "muster_scheduler_jobs_suspended": "Jobs that are suspended.";
-    describe_gauge QUEUE_LIVE_JOBS = "muster_scheduler_queue_live_jobs": "Unfinished jobs, by queue.";
-    describe_gauge QUEUE_GPUS = "muster_scheduler_queue_gpus":
-        "GPUs by queue, those in it included: guaranteed, held, opportunistic (a part of held), or claimed.";
     describe_gauge JOBS_WAITING = "muster_scheduler_jobs_waiting":
         "Jobs that the newest planning round left waiting, by their first reason.";
     describe_gauge HOSTS = "muster_scheduler_hosts": "Hosts by health.";
@@ -57,8 +66,6 @@ metrics! {
         "Units whose allocation was committed while this replica led.";
     describe_histogram WAIT_SECONDS = "muster_scheduler_wait_seconds":
         "How long units waited when they were placed while this replica led, since their submission or the end of their attempt before, by the outermost queue.";
-    describe_gauge OLDEST_WAIT_SECONDS = "muster_scheduler_oldest_wait_seconds":
-        "How long ago the oldest job was submitted that could run and has never run, by the outermost queue; 0 where none waits.";
     describe_counter GANGS_RELEASED_TOTAL = "muster_scheduler_gangs_released_total":
         "Gangs whose members were all prepared and let go while this replica led.";
     describe_histogram GANG_START_SECONDS = "muster_scheduler_gang_start_seconds":

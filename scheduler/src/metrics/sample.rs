@@ -1,21 +1,16 @@
 //! Gauges that are read off the state when somebody asks.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use metrics::{counter, gauge};
 use muster_core::command::{GpuHealth, HostHealth};
 use muster_core::health::component::Phase;
 use muster_core::health::{ComponentKind, Hold};
 use muster_core::lifecycle::JobPhase;
-use muster_core::quota::Guarantee;
-use muster_core::state::{Gpu, Host, Queue, State};
-use muster_core::time::TimeMs;
+use muster_core::state::{Gpu, Host, State};
 
 use crate::metrics::lists::source;
 use crate::metrics::names;
-use crate::metrics::waits::{OTHER_QUEUES, QUEUES_LABELLED_MAX, oldest_waits_ms};
 
 /// Milliseconds of a second.
 const MS_PER_SECOND: u64 = 1_000;
@@ -103,69 +98,6 @@ fn state_of(host: &Host, gpu: &Gpu) -> usize {
     }
 }
 
-/// Kinds of a queue's GPUs.
-const QUEUE_GPU_KINDS: [&str; 4] = ["guaranteed", "held", "opportunistic", "claimed"];
-
-/// What is shown of a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct QueueFigures {
-    live_jobs: u64,
-    /// In the order of [`QUEUE_GPU_KINDS`].
-    gpus: [u64; 4],
-}
-
-impl QueueFigures {
-    fn of(state: &State, queue: &Queue) -> Self {
-        let usage = state.index.usage.get(&queue.name);
-        let usage = usage.map(|usage| usage.total.clone()).unwrap_or_default();
-        let guaranteed = match &queue.config.guarantee {
-            Guarantee::Amounts(amounts) => amounts.gpus,
-            Guarantee::Cells(quotas) => quotas
-                .iter()
-                .map(|quota| {
-                    let cells = u64::from(quota.count) + quota.pinned.len() as u64;
-                    cells * u64::from(quota.gpus)
-                })
-                .sum(),
-        };
-        Self {
-            live_jobs: queue.live_jobs,
-            gpus: [
-                guaranteed,
-                usage.held.gpus,
-                usage.opportunistic.gpus,
-                usage.claimed.gpus,
-            ],
-        }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.live_jobs += other.live_jobs;
-        for (sum, gpus) in self.gpus.iter_mut().zip(other.gpus) {
-            *sum += gpus;
-        }
-    }
-}
-
-/// What queues have, under labels of a bounded number: those that hold the most GPUs have their own.
-fn by_queue(state: &State) -> Vec<(String, QueueFigures)> {
-    let queues = state.queues.values();
-    let mut all: Vec<(String, QueueFigures)> = queues
-        .map(|queue| (queue.name.to_string(), QueueFigures::of(state, queue)))
-        .collect();
-    if all.len() <= QUEUES_LABELLED_MAX {
-        return all;
-    }
-    // Stable: queues that hold the same stay in order of name.
-    all.sort_by_key(|(_, figures)| Reverse(figures.gpus[1]));
-    let mut others = QueueFigures::default();
-    for (_, figures) in all.drain(QUEUES_LABELLED_MAX..) {
-        others.add(&figures);
-    }
-    all.push((OTHER_QUEUES.to_owned(), others));
-    all
-}
-
 /// Sets the gauges that show what is known of health; a kind without anything in a phase shows 0.
 #[expect(
     clippy::cast_precision_loss,
@@ -198,12 +130,12 @@ fn health(state: &State) {
     }
 }
 
-/// Sets the gauges that show the state, and what it is `now`.
+/// Sets the gauges that show the state.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a gauge is a floating-point number"
 )]
-pub(crate) fn sample(state: &State, now: TimeMs) {
+pub(crate) fn sample(state: &State) {
     let census = Census::of(state);
     for ((_, phase), count) in PHASES.iter().zip(census.jobs) {
         gauge!(names::JOBS, "phase" => *phase).set(count as f64);
@@ -213,16 +145,6 @@ pub(crate) fn sample(state: &State, now: TimeMs) {
     }
     for (name, count) in GPU_STATES.iter().zip(census.gpus) {
         gauge!(names::GPUS, "state" => *name).set(count as f64);
-    }
-    for (label, figures) in by_queue(state) {
-        gauge!(names::QUEUE_LIVE_JOBS, "queue" => label.clone()).set(figures.live_jobs as f64);
-        for (kind, gpus) in QUEUE_GPU_KINDS.iter().zip(figures.gpus) {
-            gauge!(names::QUEUE_GPUS, "queue" => label.clone(), "kind" => *kind).set(gpus as f64);
-        }
-    }
-    for (queue, waited_ms) in oldest_waits_ms(state, now) {
-        gauge!(names::OLDEST_WAIT_SECONDS, "queue" => queue)
-            .set(Duration::from_millis(waited_ms).as_secs_f64());
     }
     gauge!(names::JOBS_SUSPENDED).set(state.index.suspended.len() as f64);
     for (_, cause, loss) in state.ledger.causes() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use muster_core::rejection::Rejection;
+use muster_core::time::TimeMs;
 use muster_logging::{InvalidLevel, LevelChange, LogControl};
 use muster_proto::status::{self, status_of};
 use muster_proto::v1;
@@ -13,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
 use crate::leader::ToWorker;
+use crate::metrics;
 use crate::service::addressee::Addressee;
 use crate::service::context::Context;
 use crate::service::replies::{HOST_UNREACHABLE, unreachable};
@@ -107,12 +109,14 @@ fn info(context: &Context) -> Result<v1::GetDebugInfoResponse, Status> {
     let settings = serde_json::to_value(&*context.settings.borrow())
         .map_err(|error| Status::internal(format!("the settings cannot be written: {error}")))?;
     let exporter = muster_exporter::install().map_err(Status::internal)?;
+    let now = TimeMs(context.handle.now_ms());
+    let page = exporter.render() + &metrics::lists(&context.handle.fork(), now);
     Ok(v1::GetDebugInfoResponse {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         settings: muster_logging::redact_value(settings).to_string(),
         log_filter: muster_logging::control().map_or_else(String::new, LogControl::filter),
         log_lines: muster_logging::recent_lines(),
-        metrics: muster_logging::redact(&exporter.render()),
+        metrics: muster_logging::redact(&page),
     })
 }
 

@@ -11,10 +11,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::removals::Removals;
-use super::shipping::is_shipped;
+use super::shipping::{is_shipped, unshipped_bytes};
 use crate::limits::{
     LOG_AGE_MS_MAX, LOG_ATTEMPTS_KEPT_MAX, LOG_BYTES_KEPT_MAX, LOG_UNSHIPPED_BYTES_MAX,
 };
+use crate::metrics;
 use muster_supervisor::RunId;
 use muster_supervisor::files;
 
@@ -87,7 +88,7 @@ pub(crate) fn forget_old(
             surplus.push((false, attempt));
         }
     }
-    remove(logs, surplus)
+    remove(logs, surplus, ships)
 }
 
 impl Kept {
@@ -110,7 +111,7 @@ fn attempts_over(seen: &[(bool, Kept)], retention: &LogRetention) -> bool {
     staying >= retention.attempts_max
 }
 
-fn remove(logs: &Path, attempts: Vec<(bool, Kept)>) -> io::Result<usize> {
+fn remove(logs: &Path, attempts: Vec<(bool, Kept)>, ships: bool) -> io::Result<usize> {
     let going: Vec<Kept> = attempts
         .into_iter()
         .filter_map(|(goes, attempt)| goes.then_some(attempt))
@@ -122,8 +123,17 @@ fn remove(logs: &Path, attempts: Vec<(bool, Kept)>) -> io::Result<usize> {
     Removals::of(logs).add(&ids)?;
     let mut removed = 0;
     for attempt in going {
+        // Asked before it is gone. What nobody can tell counts as nothing.
+        let lost_bytes = if ships {
+            unshipped_bytes(&attempt.path).unwrap_or_default()
+        } else {
+            0
+        };
         match files::remove_directory(&attempt.path) {
-            Ok(()) => removed += 1,
+            Ok(()) => {
+                removed += 1;
+                metrics::unshipped_lost(lost_bytes);
+            }
             Err(error) => warn(attempt.id, &error),
         }
     }
@@ -170,6 +180,7 @@ fn extent(directory: &Path) -> io::Result<(u64, SystemTime)> {
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
     use super::*;
+    use metrics_exporter_prometheus::PrometheusBuilder;
     use muster_supervisor::segments::{OutputStream, SegmentWriter};
     use muster_supervisor::{LogLimits, Shipped};
 
@@ -284,5 +295,41 @@ mod tests {
         };
         forget_old(logs.path(), &live, &tight, true, NOW).unwrap();
         assert_eq!(left(logs.path()), [1, 4]);
+    }
+
+    #[test]
+    fn what_goes_unshipped_is_counted() {
+        let logs = attempts(3);
+        let none = LogRetention {
+            bytes_max: 0,
+            unshipped_bytes_max: 0,
+            ..LogRetention::default()
+        };
+        let half = Shipped {
+            stdout: 400,
+            stderr: 0,
+        };
+        half.write(&logs.path().join(id(1).to_string())).unwrap();
+        let whole = Shipped {
+            stdout: 1_000,
+            stderr: 0,
+        };
+        whole.write(&logs.path().join(id(2).to_string())).unwrap();
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let page = recorder.handle();
+        let is_lost = |bytes: u64| {
+            let line = format!("muster_worker_log_unshipped_lost_bytes_total {bytes}");
+            page.render().lines().any(|it| it == line)
+        };
+        ::metrics::with_local_recorder(&recorder, || {
+            let live = BTreeSet::from([id(3)]);
+            forget_old(logs.path(), &live, &none, true, NOW).unwrap();
+            assert_eq!(left(logs.path()), [3]);
+            assert!(is_lost(600), "{}", page.render());
+            // Where nothing is shipped, nothing is lost that way.
+            forget_old(logs.path(), &BTreeSet::new(), &none, false, NOW).unwrap();
+            assert_eq!(left(logs.path()), [0_u64; 0]);
+            assert!(is_lost(600), "{}", page.render());
+        });
     }
 }

@@ -254,15 +254,20 @@ fn record(waiting: &Waiting) -> io::Result<()> {
 
 /// Whether all that an ended attempt has printed was shipped.
 pub(super) fn is_shipped(directory: &Path) -> io::Result<bool> {
+    Ok(unshipped_bytes(directory)? == 0)
+}
+
+/// How much an ended attempt has printed that was not shipped; what was rotated away before is part of it.
+pub(super) fn unshipped_bytes(directory: &Path) -> io::Result<u64> {
     let shipped = records::shipped(directory)?;
+    let mut bytes = 0;
     for stream in OutputStream::ALL {
-        if let Some(last) = list(directory, stream)?.last()
-            && last.start + last.path.metadata()?.len() > shipped.of(stream)
-        {
-            return Ok(false);
+        if let Some(last) = list(directory, stream)?.last() {
+            let end = last.start + last.path.metadata()?.len();
+            bytes += end.saturating_sub(shipped.of(stream));
         }
     }
-    Ok(true)
+    Ok(bytes)
 }
 
 fn look(logs: &Path, tasks: &Path) -> io::Result<Found> {
