@@ -1,5 +1,6 @@
 //! Backups that the leader takes by itself, into a folder of its machine or one that all replicas share.
 
+use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -61,32 +62,54 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
     drop(tokio::task::spawn_blocking(move || {
         warn_unless_writable(&tried, replica);
     }));
+    // So may any other look and any backup: they are left where they are. What is left of one in the folder goes with the next.
+    tokio::select! {
+        () = stop.cancelled() => {}
+        never = take_when_due(&context, &settings, &folder) => match never {},
+    }
+}
+
+async fn take_when_due(context: &Context, settings: &BackupSettings, folder: &Path) -> Infallible {
+    let leadership = context.handle.leadership();
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut not_before_ms = 0;
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = looks.tick() => {}
-        }
-        if !context.handle.leadership().borrow().is_self {
+        looks.tick().await;
+        if !leadership.borrow().is_self {
             continue;
         }
         let now_ms = context.handle.now_ms();
-        let newest_ms = newest(&folder, &context.config.cluster_id, now_ms);
+        let Some(newest_ms) = look(folder, &context.config.cluster_id, now_ms).await else {
+            continue;
+        };
         gauge!(names::BACKUP_LAST_TIMESTAMP_SECONDS).set(seconds(newest_ms));
         let due_ms = newest_ms
             .saturating_add(settings.every_ms)
             .max(not_before_ms);
-        if now_ms < due_ms {
+        // Another replica may lead since: the look may have taken long.
+        if now_ms < due_ms || !leadership.borrow().is_self {
             continue;
         }
-        let taken = take(&context, &settings, &folder).await;
+        let taken = take(context, settings, folder).await;
         not_before_ms = if taken {
             0
         } else {
             now_ms + RETRY_MS.min(settings.every_ms)
         };
+    }
+}
+
+/// When the newest backup was taken, looked up on a thread of its own.
+async fn look(folder: &Path, cluster: &str, now_ms: u64) -> Option<u64> {
+    let (folder, cluster) = (folder.to_owned(), cluster.to_owned());
+    let looking = tokio::task::spawn_blocking(move || newest(&folder, &cluster, now_ms));
+    match looking.await {
+        Ok(newest_ms) => Some(newest_ms),
+        Err(error) => {
+            tracing::error!(%error, "the folder of the backups cannot be looked at");
+            None
+        }
     }
 }
 
