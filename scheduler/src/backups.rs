@@ -272,12 +272,18 @@ fn remove_oldest(folder: &Path, newest: &About, keep: usize) -> Result<(), Failu
 
 /// `CLUSTER-MILLISECONDS.backup`: names sort by time.
 fn name_of(cluster: &str, time_ms: u64) -> String {
-    // A cluster's name may hold what a file's name may not.
-    let cluster: String = cluster
-        .chars()
-        .map(|it| if it.is_ascii_alphanumeric() { it } else { '_' })
-        .collect();
+    let cluster: String = cluster.bytes().map(in_name).collect();
     format!("{cluster}-{time_ms:015}{SUFFIX}")
+}
+
+/// A byte of a cluster's name, which may hold what a file's name may not. No two clusters are called the same: one would remove
+/// the other's backups.
+fn in_name(byte: u8) -> String {
+    if byte.is_ascii_alphanumeric() || byte == b'-' {
+        char::from(byte).to_string()
+    } else {
+        format!("%{byte:02X}")
+    }
 }
 
 /// What follows the name of a backup that a replica writes: two of them may share a folder.
@@ -388,6 +394,28 @@ mod tests {
         assert_eq!(times(path, "a/b", 1_000), [50, 100]);
         assert_eq!(newest(path, "other", 1_000), 900);
         assert_eq!(newest(&path.join("nowhere"), "a/b", 1_000), 0);
+    }
+
+    #[test]
+    fn clusters_whose_names_are_alike_leave_each_other_s_backups_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        // The last one is called as those of `a.b` and `a/b` were once.
+        let mut others = ["a.b", "a_b", "a%2Fb", "a"]
+            .map(|cluster| name_of(cluster, 5))
+            .to_vec();
+        others.push("a_b-000000000000005.backup".to_owned());
+        others.sort();
+        for name in &others {
+            fs::write(path.join(name), "").unwrap();
+        }
+        let own = name_of("a/b", 7);
+        fs::write(path.join(&own), "").unwrap();
+        assert_eq!(times(path, "a/b", 1_000), [7]);
+        remove_oldest(path, &about(1, 1_000), 1).unwrap();
+        fs::remove_file(path.join(own)).unwrap();
+        assert_eq!(sorted_names(path), others);
+        assert_eq!(name_of("east-1", 5), "east-1-000000000000005.backup");
     }
 
     #[test]
