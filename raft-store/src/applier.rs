@@ -192,7 +192,8 @@ impl<M: StateMachine, R: Runtime> RaftStateMachine<Types<M, R>> for Applier<M, R
             let error = DecodeError::malformed("it covers another position than was announced");
             return Err(unreadable(&file, &error));
         }
-        self.parts.snapshots.publish(&file)?;
+        let (snapshots, publishing) = (Arc::clone(&self.parts.snapshots), file.clone());
+        R::spawn_blocking(move || snapshots.publish(&publishing)).await??;
         let old = self
             .parts
             .shared

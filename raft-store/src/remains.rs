@@ -116,7 +116,8 @@ fn base<M: StateMachine>(
     })
 }
 
-/// The newest state from which the log goes on.
+/// The newest state from which the log goes on: without the snapshot up to which the log was removed there is none, though an
+/// older one may be there.
 pub(crate) fn newest_base<M: StateMachine>(
     snapshots: &SnapshotStore,
     purged: Option<u64>,
@@ -127,10 +128,29 @@ pub(crate) fn newest_base<M: StateMachine>(
         Some(file) => {
             let unreadable =
                 |error| OpenError::from_decode(format!("snapshot {}", file.name), error);
-            snapshots.load::<M>(&file).map_err(unreadable)
+            let newest = snapshots.load::<M>(&file).map_err(unreadable)?;
+            check_reach(newest.last.map(|last| last.index), purged)?;
+            Ok(newest)
         }
         None => base(snapshots, purged),
     }
+}
+
+/// Refuses a snapshot that ends before the log begins: an empty log would not tell that entries are missing.
+fn check_reach(covered: Option<u64>, purged: Option<u64>) -> Result<(), OpenError> {
+    if purged <= covered {
+        return Ok(());
+    }
+    let index =
+        |index: Option<u64>| index.map_or_else(|| "nothing".to_owned(), |it| it.to_string());
+    Err(OpenError::Corrupt {
+        what: "the snapshot folder".to_owned(),
+        detail: format!(
+            "the log was removed up to index {}, the newest snapshot covers {}",
+            index(purged),
+            index(covered)
+        ),
+    })
 }
 
 fn entries_from<M: StateMachine>(

@@ -1,5 +1,6 @@
 //! Backups that the leader takes by itself, into a folder of its machine or one that all replicas share.
 
+use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -61,32 +62,54 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
     drop(tokio::task::spawn_blocking(move || {
         warn_unless_writable(&tried, replica);
     }));
+    // So may any other look and any backup: they are left where they are. What is left of one in the folder goes with the next.
+    tokio::select! {
+        () = stop.cancelled() => {}
+        never = take_when_due(&context, &settings, &folder) => match never {},
+    }
+}
+
+async fn take_when_due(context: &Context, settings: &BackupSettings, folder: &Path) -> Infallible {
+    let leadership = context.handle.leadership();
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut not_before_ms = 0;
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = looks.tick() => {}
-        }
-        if !context.handle.leadership().borrow().is_self {
+        looks.tick().await;
+        if !leadership.borrow().is_self {
             continue;
         }
         let now_ms = context.handle.now_ms();
-        let newest_ms = newest(&folder, &context.config.cluster_id, now_ms);
+        let Some(newest_ms) = look(folder, &context.config.cluster_id, now_ms).await else {
+            continue;
+        };
         gauge!(names::BACKUP_LAST_TIMESTAMP_SECONDS).set(seconds(newest_ms));
         let due_ms = newest_ms
             .saturating_add(settings.every_ms)
             .max(not_before_ms);
-        if now_ms < due_ms {
+        // Another replica may lead since: the look may have taken long.
+        if now_ms < due_ms || !leadership.borrow().is_self {
             continue;
         }
-        let taken = take(&context, &settings, &folder).await;
+        let taken = take(context, settings, folder).await;
         not_before_ms = if taken {
             0
         } else {
             now_ms + RETRY_MS.min(settings.every_ms)
         };
+    }
+}
+
+/// When the newest backup was taken, looked up on a thread of its own.
+async fn look(folder: &Path, cluster: &str, now_ms: u64) -> Option<u64> {
+    let (folder, cluster) = (folder.to_owned(), cluster.to_owned());
+    let looking = tokio::task::spawn_blocking(move || newest(&folder, &cluster, now_ms));
+    match looking.await {
+        Ok(newest_ms) => Some(newest_ms),
+        Err(error) => {
+            tracing::error!(%error, "the folder of the backups cannot be looked at");
+            None
+        }
     }
 }
 
@@ -249,12 +272,18 @@ fn remove_oldest(folder: &Path, newest: &About, keep: usize) -> Result<(), Failu
 
 /// `CLUSTER-MILLISECONDS.backup`: names sort by time.
 fn name_of(cluster: &str, time_ms: u64) -> String {
-    // A cluster's name may hold what a file's name may not.
-    let cluster: String = cluster
-        .chars()
-        .map(|it| if it.is_ascii_alphanumeric() { it } else { '_' })
-        .collect();
+    let cluster: String = cluster.bytes().map(in_name).collect();
     format!("{cluster}-{time_ms:015}{SUFFIX}")
+}
+
+/// A byte of a cluster's name, which may hold what a file's name may not. No two clusters are called the same: one would remove
+/// the other's backups.
+fn in_name(byte: u8) -> String {
+    if byte.is_ascii_alphanumeric() || byte == b'-' {
+        char::from(byte).to_string()
+    } else {
+        format!("%{byte:02X}")
+    }
 }
 
 /// What follows the name of a backup that a replica writes: two of them may share a folder.
@@ -365,6 +394,28 @@ mod tests {
         assert_eq!(times(path, "a/b", 1_000), [50, 100]);
         assert_eq!(newest(path, "other", 1_000), 900);
         assert_eq!(newest(&path.join("nowhere"), "a/b", 1_000), 0);
+    }
+
+    #[test]
+    fn clusters_whose_names_are_alike_leave_each_other_s_backups_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        // The last one is called as those of `a.b` and `a/b` were once.
+        let mut others = ["a.b", "a_b", "a%2Fb", "a"]
+            .map(|cluster| name_of(cluster, 5))
+            .to_vec();
+        others.push("a_b-000000000000005.backup".to_owned());
+        others.sort();
+        for name in &others {
+            fs::write(path.join(name), "").unwrap();
+        }
+        let own = name_of("a/b", 7);
+        fs::write(path.join(&own), "").unwrap();
+        assert_eq!(times(path, "a/b", 1_000), [7]);
+        remove_oldest(path, &about(1, 1_000), 1).unwrap();
+        fs::remove_file(path.join(own)).unwrap();
+        assert_eq!(sorted_names(path), others);
+        assert_eq!(name_of("east-1", 5), "east-1-000000000000005.backup");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use muster_settings::BrokenRule;
 use muster_tls::TlsError;
 use muster_tls::issue::IssueError;
 use muster_tls::jwt::JwksError;
+use tokio::task::JoinError;
 
 /// Why [`run`](crate::run) returned without being asked to.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,9 @@ pub enum Error {
     /// The gRPC server failed.
     #[error("serving gRPC failed")]
     Serve(#[source] tonic::transport::Error),
+    /// A part of the replica panicked.
+    #[error("a part of the replica has failed; this is a bug, please report it")]
+    Part(#[source] JoinError),
     /// The group that this replica was to join does not take it.
     #[error("the group does not take this replica (asked at {address}): {reason}")]
     Join {

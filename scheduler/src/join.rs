@@ -9,7 +9,7 @@ use muster_proto::v1::admin_service_client::AdminServiceClient;
 use muster_proto::v1::change_replicas_request::Change;
 use muster_raft_store::Handle;
 use muster_tls::Dialer;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
@@ -23,8 +23,12 @@ const RETRY: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait for a member's answer: the leader asks this replica who it is, and commits.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
+/// How long a replica that was admitted, now or before it was restarted, waits to hear that it belongs to the group before it
+/// asks again: it may have to catch up first, and the group may be without a leader.
+const WORD_MAX: Duration = Duration::from_secs(30);
 
-/// Asks to be added, until this replica finds itself in the membership: on a restart it does so at once.
+/// Asks to be added, until this replica finds itself in a membership that is committed. One that is not may be lost with the
+/// leader that wrote it, and with it this replica's place in the group: nobody would send it anything, nor say so.
 pub(crate) async fn join(
     handle: &Handle<State>,
     config: &SchedulerConfig,
@@ -32,18 +36,27 @@ pub(crate) async fn join(
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let own = config.replica_id.get();
+    let is_named = || handle.status().member(own).is_some();
     let mut told = String::new();
-    while handle.status().member(own).is_none() && !stop.is_cancelled() {
+    let mut is_admitted = false;
+    let mut patience = if is_named() { WORD_MAX } else { Duration::ZERO };
+    while !belongs_within(handle, own, patience).await && !stop.is_cancelled() {
+        patience = RETRY;
         for address in &config.join {
             match ask(address, config, dialer).await {
                 Ok(()) => {
-                    tracing::info!(
-                        via = address,
-                        "this replica is a learner of the group; `muster cluster promote {own}` makes it vote"
-                    );
-                    return Ok(());
+                    if !is_admitted {
+                        tracing::info!(
+                            via = address,
+                            "this replica is a learner of the group; `muster cluster promote {own}` makes it vote"
+                        );
+                    }
+                    is_admitted = true;
+                    patience = WORD_MAX;
+                    break;
                 }
-                Err(status) if is_final(&status) => {
+                // Who may be a member does not end for what a leader says that may not know it yet.
+                Err(status) if is_final(&status) && !is_named() => {
                     return Err(Error::Join {
                         address: address.clone(),
                         reason: status.message().to_owned(),
@@ -52,12 +65,23 @@ pub(crate) async fn join(
                 Err(status) => tell_once(&mut told, address, &status),
             }
         }
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = sleep(RETRY) => {}
-        }
     }
     Ok(())
+}
+
+/// Waits until this replica knows that it belongs to the group, for so long at most.
+async fn belongs_within(handle: &Handle<State>, own: u64, patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    loop {
+        let status = handle.status();
+        if status.membership_is_committed && status.member(own).is_some() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        sleep(RETRY).await;
+    }
 }
 
 async fn ask(address: &str, config: &SchedulerConfig, dialer: &Dialer) -> Result<(), Status> {
@@ -108,10 +132,83 @@ fn tell_once(told: &mut String, address: &str, status: &Status) {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use std::sync::Arc;
+
+    use muster_core::ids::ReplicaId;
     use muster_proto::status;
+    use muster_raft_store::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
+    use muster_raft_store::sim::{ProductionRuntime, Seams};
+    use muster_raft_store::{Config, Peer, WallClock};
 
     use super::*;
+
+    /// Longest wait for what must come.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    async fn open(id: u64, network: &MemoryNetwork) -> Handle<State> {
+        let seams = Seams {
+            log: Arc::new(MemoryLog::new()),
+            snapshots: Arc::new(MemorySnapshots::new()),
+            transport: Arc::new(network.clone()),
+            clock: Arc::new(WallClock),
+            fresh_incarnation: id,
+        };
+        let config = Config::new(id, "test", "unused");
+        let opened = Handle::<State>::open_on::<ProductionRuntime>(config, seams).await;
+        let handle = opened.unwrap();
+        network.connect(id, &handle);
+        handle
+    }
+
+    async fn until(what: &str, is_so: impl Fn() -> bool) {
+        let waited = timeout(PATIENCE, async {
+            while !is_so() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+        assert!(waited.await.is_ok(), "not in time: {what}");
+    }
+
+    fn peer(id: u64) -> Peer {
+        Peer::new(id, format!("replica-{id}"))
+    }
+
+    fn leads(handle: &Handle<State>) -> bool {
+        handle.leadership().borrow().is_self
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_learner_has_joined_only_when_its_admission_is_committed() {
+        let network = MemoryNetwork::new();
+        let (one, two) = (open(1, &network).await, open(2, &network).await);
+        let new = open(3, &network).await;
+        one.initialize(vec![peer(1), peer(2)]).await.unwrap();
+        until("somebody leads", || leads(&one) || leads(&two)).await;
+        let (leader, silent) = if leads(&one) { (one, 2) } else { (two, 1) };
+        for id in 1..=3 {
+            network.cut(id, silent);
+            network.cut(silent, id);
+        }
+        let admitting = tokio::spawn(async move { leader.add_learner(peer(3)).await });
+        until("it is named", || new.status().member(3).is_some()).await;
+
+        let config = SchedulerConfig {
+            replica_id: ReplicaId(3),
+            join: vec!["127.0.0.1:1".to_owned()],
+            ..SchedulerConfig::default()
+        };
+        let (dialer, stop) = (Dialer::new(None), CancellationToken::new());
+        let mut joining = std::pin::pin!(join(&new, &config, &dialer, &stop));
+        let early = timeout(2 * RETRY, &mut joining).await;
+        assert!(early.is_err(), "nobody has committed it: {early:?}");
+        assert!(!new.status().membership_is_committed);
+        network.heal();
+        timeout(PATIENCE, joining).await.unwrap().unwrap();
+        assert!(new.status().membership_is_committed);
+        drop(admitting);
+    }
 
     #[test]
     fn what_the_group_refuses_is_not_asked_again() {

@@ -200,7 +200,8 @@ impl Replica {
         let result = tokio::select! {
             () = shutdown => Ok(()),
             error = stopped(&handle) => Err(error),
-            served = &mut server => served.unwrap_or(Ok(())),
+            served = &mut server => served.unwrap_or_else(|error| Err(Error::Part(error))),
+            error = failed(&mut tasks) => Err(error),
             founded = async { founding.await?; std::future::pending::<Result<(), Error>>().await } => founded,
         };
         stopping.cancel();
@@ -440,6 +441,17 @@ fn with_membership<Body>(
     response
 }
 
+/// Waits until one of the replica's parts has panicked: without it the replica would go on, and lead, as if all were well. What
+/// ends by itself had nothing more to do.
+async fn failed(parts: &mut JoinSet<()>) -> Error {
+    while let Some(ended) = parts.join_next().await {
+        if let Err(error) = ended {
+            return Error::Part(error);
+        }
+    }
+    std::future::pending().await
+}
+
 /// Waits until replication has stopped by itself, and says why.
 async fn stopped(handle: &Handle<State>) -> Error {
     let mut leadership = handle.leadership();
@@ -468,5 +480,28 @@ async fn hand_over(handle: &Handle<State>) {
         Ok(Ok(())) => tracing::info!(successor, "leadership is handed over"),
         Ok(Err(error)) => tracing::warn!(%error, "leadership could not be handed over"),
         Err(_) => tracing::warn!(successor, "the successor did not take over in time"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long is long enough to know that nothing happens, on a clock that stands still while something does.
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_panics_is_a_failure_and_one_that_ends_is_none() {
+        let mut parts = JoinSet::new();
+        assert!(timeout(LONG, failed(&mut parts)).await.is_err());
+        parts.spawn(async {});
+        parts.spawn(std::future::pending());
+        assert!(timeout(LONG, failed(&mut parts)).await.is_err());
+        parts.spawn(async { panic!("a bug") });
+        let failure = timeout(LONG, failed(&mut parts)).await;
+        assert!(
+            matches!(&failure, Ok(Error::Part(error)) if error.is_panic()),
+            "{failure:?}"
+        );
     }
 }

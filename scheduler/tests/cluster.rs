@@ -6,9 +6,11 @@ mod support;
 use muster_proto::status::ErrorReport;
 use muster_proto::v1;
 use muster_proto::v1::{Consistency, HostHealth, JobPhase};
+use muster_scheduler::BackupSettings;
 use support::{
     FakeWorker, Group, PRINTED_BYTES, TIMINGS, WorkerOptions, eventually, gang, job, printed_at,
 };
+use tokio::net::unix::pipe;
 use tokio::time::{Duration, Instant, timeout};
 use tonic::Code;
 
@@ -333,6 +335,31 @@ async fn a_stopped_leader_hands_over_and_keeps_its_word() {
     let kept = group.client(survivor).job(submitted.job_id).await.unwrap();
     assert_eq!(kept.job.unwrap().spec.unwrap().name, "kept");
     assert_ne!(group.leader().await, leader);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_that_hangs_does_not_hold_up_the_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    // Whoever opens or reads it waits for a writer, as for a file of a machine that is gone.
+    let key_file = folder.path().join("key");
+    let made = std::process::Command::new("mkfifo").arg(&key_file).status();
+    assert!(made.unwrap().success());
+    let backup = BackupSettings {
+        dir: Some(folder.path().join("backups")),
+        key_file: Some(key_file.clone()),
+        ..BackupSettings::default()
+    };
+    let mut group = Group::start_alone(&backup).await;
+    let leader = group.leader().await;
+    // It can be opened for writing only while it is read.
+    let writer = eventually("a backup waits for its key", async || {
+        pipe::OpenOptions::new().open_sender(&key_file).ok()
+    })
+    .await;
+    let stopped = timeout(support::PATIENCE, group.stop(leader)).await;
+    // The thread that reads is let go, whatever came of it.
+    drop(writer);
+    stopped.unwrap().unwrap();
 }
 
 /// The block of the only host that there is.

@@ -308,7 +308,12 @@ impl PeerClient {
             chunk.checksum = crc32fast::hash(&data);
             let length = data.len() as u64;
             chunk.data = Bytes::from(data);
-            let theirs = self.send_chunk(chunk.clone()).await?;
+            let sent = self.send_chunk::<M, R>(chunk.clone()).await;
+            if chunk.done && sent.is_err() {
+                // Whoever has all of it reads it whole: it may have decayed here since it was read last.
+                snapshot.snapshot.doubt();
+            }
+            let theirs = sent?;
             if chunk.done || theirs > vote {
                 return Ok(SnapshotResponse::new(theirs));
             }

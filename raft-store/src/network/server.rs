@@ -13,7 +13,7 @@ use proto::refusal::Reason;
 use tokio::sync::{Mutex, oneshot};
 
 use super::convert as wire;
-use super::receiver::{ChunkError, Received};
+use super::receiver::ChunkError;
 use super::{SnapshotReceiver, Standing};
 use crate::applier::Applier;
 use crate::codec::convert;
@@ -62,6 +62,16 @@ fn malformed(error: &DecodeError) -> proto::Refusal {
 
 fn stopped(error: impl ToString) -> proto::Refusal {
     refuse(Reason::Stopped, error)
+}
+
+fn not_taken(error: &ChunkError) -> proto::Refusal {
+    let reason = match error {
+        ChunkError::Busy => Reason::SnapshotBusy,
+        ChunkError::OutOfOrder { .. } => Reason::SnapshotOutOfOrder,
+        ChunkError::Malformed(_) => Reason::Malformed,
+        ChunkError::Disk(_) => Reason::Stopped,
+    };
+    refuse(reason, error)
 }
 
 fn answer(result: Result<Answer, proto::Refusal>) -> proto::PeerResponse {
@@ -197,38 +207,54 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
         from: u64,
         chunk: proto::SnapshotChunk,
     ) -> Result<Answer, proto::Refusal> {
+        if chunk.done {
+            return self.last_chunk(from, chunk).await;
+        }
         let taken = self.receiver.lock().await.take(from, &chunk);
-        let received = taken.map_err(|error| match &error {
-            ChunkError::Busy => refuse(Reason::SnapshotBusy, error),
-            ChunkError::OutOfOrder { .. } => refuse(Reason::SnapshotOutOfOrder, error),
-            ChunkError::Malformed(_) => refuse(Reason::Malformed, error),
-            ChunkError::Disk(_) => refuse(Reason::Stopped, error),
-        })?;
-        let Some(received) = received else {
-            // Nothing is promised before the last chunk.
-            return Ok(Answer::Snapshot(proto::SnapshotResponse {
-                vote: chunk.vote,
-            }));
-        };
-        self.install(received).await
+        taken.map_err(|error| not_taken(&error))?;
+        // Nothing is promised before the last chunk.
+        Ok(Answer::Snapshot(proto::SnapshotResponse {
+            vote: chunk.vote,
+        }))
     }
 
-    /// Installs a snapshot to the end, even where its sender has given up waiting: until then no
-    /// other is taken.
-    async fn install(&self, received: Received) -> Result<Answer, proto::Refusal> {
-        let (raft, receiver) = (self.raft.clone(), Arc::clone(&self.receiver));
-        let (sender, installed) = oneshot::channel();
+    /// Takes the end of a snapshot and installs it, even where its sender has given up waiting: until then no other is taken.
+    async fn last_chunk(
+        &self,
+        from: u64,
+        chunk: proto::SnapshotChunk,
+    ) -> Result<Answer, proto::Refusal> {
+        let server = self.clone();
+        let (sender, answered) = oneshot::channel();
         detach::<R>(async move {
-            let snapshot = Snapshot {
-                meta: received.meta,
-                snapshot: received.file,
-            };
-            let result = raft.install_full_snapshot(received.vote, snapshot).await;
-            receiver.lock().await.installed();
+            let answer = server.finish_snapshot(from, chunk).await;
             // The sender may have given up.
-            drop(sender.send(result));
+            drop(sender.send(answer));
         });
-        let response = installed.await.map_err(stopped)?.map_err(stopped)?;
+        answered.await.map_err(stopped)?
+    }
+
+    async fn finish_snapshot(
+        &self,
+        from: u64,
+        chunk: proto::SnapshotChunk,
+    ) -> Result<Answer, proto::Refusal> {
+        let mut receiver = Arc::clone(&self.receiver).lock_owned().await;
+        // It is synced and read whole, which takes long.
+        let taking = R::spawn_blocking(move || receiver.take(from, &chunk));
+        let taken = taking.await.map_err(stopped)?;
+        let received = taken.map_err(|error| not_taken(&error))?;
+        let received = received.ok_or_else(|| stopped("the last chunk ended no snapshot"))?;
+        let snapshot = Snapshot {
+            meta: received.meta,
+            snapshot: received.file,
+        };
+        let installed = self
+            .raft
+            .install_full_snapshot(received.vote, snapshot)
+            .await;
+        self.receiver.lock().await.installed();
+        let response = installed.map_err(stopped)?;
         Ok(Answer::Snapshot(proto::SnapshotResponse {
             vote: Some(convert::vote_to_proto(&response.vote)),
         }))

@@ -2,5 +2,6 @@
 
 mod format;
 mod store;
+mod trust;
 
 pub(crate) use store::{SnapshotFile, SnapshotStore, reread};

@@ -9,6 +9,7 @@ use muster_proto::raft::v1::SnapshotHeader;
 use tokio::time::Instant;
 
 use super::format::{SnapshotReader, SnapshotWriter};
+use super::trust::Trust;
 use crate::codec::convert;
 use crate::disk::{SnapshotDisk, SnapshotWrite};
 use crate::shared::Applied;
@@ -26,6 +27,7 @@ const KEPT_MIN: usize = 2;
 pub(crate) struct SnapshotFile {
     pub(crate) name: String,
     disk: Arc<dyn SnapshotDisk>,
+    trust: Arc<Trust>,
     // Held, not read: the last clone of an unpublished file removes it.
     staging: Option<Arc<Staging>>,
 }
@@ -54,6 +56,11 @@ impl SnapshotFile {
     pub(crate) fn open(&self) -> io::Result<Box<dyn io::Read + Send>> {
         self.disk.open(&self.name)
     }
+
+    /// Says that it may have decayed: it is read whole before it is sent again.
+    pub(crate) fn doubt(&self) {
+        self.trust.lose(&self.name);
+    }
 }
 
 impl fmt::Debug for SnapshotFile {
@@ -70,6 +77,8 @@ pub(crate) struct SnapshotStore {
     kept: usize,
     /// Tells files of one position apart: two transfers, or a transfer and a snapshot of our own.
     serial: AtomicU64,
+    /// Whether the newest one need not be read.
+    trust: Arc<Trust>,
 }
 
 impl SnapshotStore {
@@ -79,6 +88,7 @@ impl SnapshotStore {
             cluster_id,
             kept: KEPT_MIN,
             serial: AtomicU64::new(0),
+            trust: Arc::default(),
         }
     }
 
@@ -130,6 +140,7 @@ impl SnapshotStore {
         SnapshotFile {
             name,
             disk: Arc::clone(&self.disk),
+            trust: Arc::clone(&self.trust),
             staging: None,
         }
     }
@@ -196,7 +207,8 @@ impl SnapshotStore {
     }
 
     /// The newest snapshot, whole, with what it covers. One that has decayed on the disk since it was written is replaced by a
-    /// new one of `applied`: whoever asks is about to send it to a replica that has nothing else.
+    /// new one of `applied`: whoever asks is about to send it to a replica that has nothing else. It is read whole now and then
+    /// only, and once it is doubted: its receiver reads all of it, too.
     pub(crate) fn newest_whole<M: StateMachine>(
         &self,
         applied: &Applied<M>,
@@ -204,7 +216,7 @@ impl SnapshotStore {
         let Some(file) = self.newest()? else {
             return Ok(None);
         };
-        let damage = match self.check(&file) {
+        let damage = match self.check_unless_trusted(&file) {
             Ok(meta) => return Ok(Some((meta, file))),
             Err(damage) => damage,
         };
@@ -217,6 +229,15 @@ impl SnapshotStore {
         let written = self.write(applied)?;
         self.disk.remove(&file.name)?;
         Ok(Some(written))
+    }
+
+    fn check_unless_trusted(&self, file: &SnapshotFile) -> Result<SnapshotMeta, DecodeError> {
+        if self.trust.covers(&file.name) {
+            return self.read_meta(file);
+        }
+        let meta = self.check(file)?;
+        self.trust.gain(&file.name);
+        Ok(meta)
     }
 
     /// Reads all of a file, published or not, and checks its checksums; gives what it covers.
@@ -248,6 +269,14 @@ impl SnapshotStore {
         &self,
         file: &SnapshotFile,
     ) -> Result<Applied<M>, DecodeError> {
+        let loaded = self.read_state(file);
+        if loaded.is_err() {
+            file.doubt();
+        }
+        loaded
+    }
+
+    fn read_state<M: StateMachine>(&self, file: &SnapshotFile) -> Result<Applied<M>, DecodeError> {
         let mut reader = self.start(file)?;
         let meta = to_meta(reader.header())?;
         let revision = reader.header().revision;
@@ -309,4 +338,155 @@ fn to_meta(header: &SnapshotHeader) -> Result<SnapshotMeta, DecodeError> {
         last_log_id: convert::optional_log_id(header.last)?,
         last_membership: convert::stored_membership_from_proto(header.membership.clone())?,
     })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::io::Read;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::super::trust::TRUST_MAX;
+    use super::*;
+    use crate::counter::{Add, Counter};
+    use crate::memory::MemorySnapshots;
+    use crate::types::{LeaderId, StoredMembership};
+
+    /// Counts the files that are read to their end.
+    #[derive(Default)]
+    struct Counting {
+        files: MemorySnapshots,
+        read_whole: Arc<AtomicUsize>,
+    }
+
+    impl Counting {
+        fn read_whole(&self) -> usize {
+            self.read_whole.load(Ordering::Relaxed)
+        }
+
+        /// Flips a bit behind what is read of it when it is trusted.
+        fn decay(&self, name: &str) {
+            let mut bytes = self.files.bytes(name).unwrap();
+            *bytes.last_mut().unwrap() ^= 1;
+            self.files.insert(name, bytes);
+        }
+    }
+
+    struct Reading {
+        file: Box<dyn Read + Send>,
+        left: usize,
+        read_whole: Arc<AtomicUsize>,
+    }
+
+    impl Read for Reading {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let read = self.file.read(buffer)?;
+            self.left -= read;
+            if read > 0 && self.left == 0 {
+                self.read_whole.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(read)
+        }
+    }
+
+    impl SnapshotDisk for Counting {
+        fn create(&self, name: &str) -> io::Result<Box<dyn SnapshotWrite>> {
+            self.files.create(name)
+        }
+
+        fn publish(&self, name: &str) -> io::Result<()> {
+            self.files.publish(name)
+        }
+
+        fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+            Ok(Box::new(Reading {
+                file: self.files.open(name)?,
+                left: self.files.bytes(name).unwrap().len(),
+                read_whole: Arc::clone(&self.read_whole),
+            }))
+        }
+
+        fn list(&self) -> io::Result<Vec<String>> {
+            self.files.list()
+        }
+
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.files.remove(name)
+        }
+
+        fn discard_staged(&self) -> io::Result<()> {
+            self.files.discard_staged()
+        }
+    }
+
+    /// A state after the log up to an index.
+    fn applied(index: u64) -> Applied<Counter> {
+        let mut state = Counter::default();
+        state.apply(1_700_000_000_000, &Add::new("a", 1));
+        let leader = LeaderId {
+            term: 1,
+            node_id: 1,
+        };
+        Applied {
+            state,
+            last: Some(LogId::new(leader, index)),
+            membership: StoredMembership::default(),
+        }
+    }
+
+    fn store() -> (Arc<Counting>, SnapshotStore) {
+        let disk = Arc::new(Counting::default());
+        let store = SnapshotStore::new(Arc::clone(&disk) as _, "test".to_owned());
+        (disk, store)
+    }
+
+    /// The snapshot that would be sent, asked for as often as while a member is dead.
+    fn newest_of_many(store: &SnapshotStore) -> String {
+        let ask = || store.newest_whole(&applied(9)).unwrap().unwrap().1.name;
+        let name = ask();
+        for _ in 0..100 {
+            assert_eq!(ask(), name);
+        }
+        name
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_newest_snapshot_is_read_whole_now_and_then_however_often_it_is_asked_for() {
+        let (disk, store) = store();
+        let (_, first) = store.write(&applied(9)).unwrap();
+        assert_eq!(newest_of_many(&store), first.name);
+        assert_eq!(disk.read_whole(), 1);
+        tokio::time::advance(TRUST_MAX).await;
+        assert_eq!(newest_of_many(&store), first.name);
+        assert_eq!(disk.read_whole(), 2);
+        let (_, second) = store.write(&applied(10)).unwrap();
+        assert_eq!(newest_of_many(&store), second.name);
+        assert_eq!(disk.read_whole(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_decayed_snapshot_is_found_once_it_is_doubted_and_after_a_while_at_the_latest() {
+        let (disk, store) = store();
+        let (_, first) = store.write(&applied(9)).unwrap();
+        assert_eq!(newest_of_many(&store), first.name);
+        disk.decay(&first.name);
+        assert_eq!(
+            newest_of_many(&store),
+            first.name,
+            "its receiver refuses it"
+        );
+        first.doubt();
+        let second = newest_of_many(&store);
+        assert_ne!(second, first.name);
+
+        disk.decay(&second);
+        tokio::time::advance(TRUST_MAX).await;
+        let third = newest_of_many(&store);
+        assert_ne!(third, second);
+
+        disk.decay(&third);
+        let loaded = store.load::<Counter>(&store.file_named(third.clone()));
+        assert!(loaded.is_err());
+        assert_ne!(newest_of_many(&store), third, "whoever finds it doubts it");
+    }
 }

@@ -1,17 +1,20 @@
 //! Changes of the members that are cut short, and those that the group has removed.
 
 use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 
+use muster_raft_store::disk::SnapshotWrite;
 use muster_raft_store::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
-use muster_raft_store::sim::{ProductionRuntime, Seams};
+use muster_raft_store::sim::{ProductionRuntime, Seams, SnapshotDisk};
 use muster_raft_store::{
     Force, Handle, MemberChange, MembershipError, Peer, SnapshotPolicy, WallClock,
 };
 
 use crate::support::counter::{Add, Counter};
-use crate::support::{config, eventually};
+use crate::support::{PATIENCE, config, eventually};
 
 /// Replicas by position; ids count from 1.
 struct Group {
@@ -40,6 +43,10 @@ impl Group {
 
     /// Another replica, which belongs to no group; it must be the next one.
     async fn open(&mut self, id: u64) {
+        self.open_with(id, Arc::new(MemorySnapshots::new())).await;
+    }
+
+    async fn open_with(&mut self, id: u64, snapshots: Arc<dyn SnapshotDisk>) {
         let mut config = config(id, Path::new("unused"));
         config.snapshots = SnapshotPolicy {
             snapshot_every_entries: 50,
@@ -48,7 +55,7 @@ impl Group {
         };
         let seams = Seams {
             log: Arc::new(MemoryLog::new()),
-            snapshots: Arc::new(MemorySnapshots::new()),
+            snapshots,
             transport: Arc::new(self.network.clone()),
             clock: Arc::new(WallClock),
             fresh_incarnation: id,
@@ -220,4 +227,105 @@ async fn a_learner_catches_up_by_a_snapshot_and_with_data_of_its_own_it_is_refus
         matches!(&again, Err(MembershipError::Refused(why)) if why.contains("holds the data of a group")),
         "{again:?}"
     );
+}
+
+/// A disk whose first snapshot is not synced before somebody lets it.
+struct Slow {
+    files: MemorySnapshots,
+    gate: Arc<Mutex<Option<Gate>>>,
+}
+
+struct Gate {
+    waits: SyncSender<()>,
+    lets: Receiver<()>,
+}
+
+struct SlowFile {
+    file: Box<dyn SnapshotWrite>,
+    gate: Arc<Mutex<Option<Gate>>>,
+}
+
+impl Write for SlowFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl SnapshotWrite for SlowFile {
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        let gate = self.gate.lock().unwrap().take();
+        if let Some(gate) = gate {
+            gate.waits.send(()).unwrap();
+            let let_in = gate.lets.recv_timeout(PATIENCE);
+            let_in.map_err(|_| io::Error::other("nobody could let it be synced"))?;
+        }
+        self.file.finish()
+    }
+}
+
+impl SnapshotDisk for Slow {
+    fn create(&self, name: &str) -> io::Result<Box<dyn SnapshotWrite>> {
+        Ok(Box::new(SlowFile {
+            file: self.files.create(name)?,
+            gate: Arc::clone(&self.gate),
+        }))
+    }
+
+    fn publish(&self, name: &str) -> io::Result<()> {
+        self.files.publish(name)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        self.files.open(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.files.list()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.files.remove(name)
+    }
+
+    fn discard_staged(&self) -> io::Result<()> {
+        self.files.discard_staged()
+    }
+}
+
+// One thread for all: whatever holds it up holds up everything.
+#[tokio::test]
+async fn a_snapshot_that_is_received_holds_up_nothing_while_it_is_synced() {
+    let mut group = Group::start().await;
+    let leader = group.leader(&[1, 2, 3]).await;
+    for _ in 0..200 {
+        let added = group.handle(leader).propose(vec![Add::new("a", 1)]).await;
+        added.unwrap();
+    }
+    eventually("the log begins behind a snapshot", async || {
+        group.handle(leader).status().purged_index
+    })
+    .await;
+    let (waits, waiting) = sync_channel(1);
+    let (lets, let_in) = sync_channel(1);
+    let gate = Gate {
+        waits,
+        lets: let_in,
+    };
+    let disk = Slow {
+        files: MemorySnapshots::new(),
+        gate: Arc::new(Mutex::new(Some(gate))),
+    };
+    group.open_with(4, Arc::new(disk)).await;
+    group.handle(leader).add_learner(peer(4)).await.unwrap();
+    eventually("the snapshot is to be synced", async || {
+        waiting.try_recv().ok()
+    })
+    .await;
+    lets.send(()).expect("it waits to be let");
+    group.learns(leader, 4).await;
+    assert!(group.handle(4).status().snapshot_index.is_some());
 }

@@ -7,12 +7,12 @@ use std::os::unix::fs::{MetadataExt as _, lchown};
 use std::path::{Path, PathBuf};
 
 use muster_raft_store::backup::{About, Backup};
-use muster_raft_store::{Foundation, Handle, OpenError, Peer, RefoundError, Survivor};
+use muster_raft_store::{Config, Foundation, Handle, OpenError, Peer, RefoundError, Survivor};
 use tempfile::TempDir;
 
 use crate::group::{Cluster, Node};
 use crate::support::counter::{Add, Counter};
-use crate::support::{config, eventually, leads};
+use crate::support::{config, eventually, leads, newest_snapshot};
 
 /// What the counter's state skips when it is carried over.
 const SKIPPED: u64 = 1_000_000;
@@ -371,6 +371,53 @@ async fn two_that_come_back_neither_depose_a_survivor_nor_write_into_it() {
     assert_eq!(
         (new.status().term, new.leadership().borrow().is_self),
         (term, true)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_survivor_whose_newest_snapshot_is_gone_does_not_go_on_from_an_older_one() {
+    let small = |config: &mut Config| {
+        config.snapshots.snapshot_every_entries = 10;
+        config.snapshots.keep_entries = 2;
+    };
+    let mut cluster = Cluster::start(small).await;
+    for _ in 0..50 {
+        cluster.add("a", 1).await;
+    }
+    cluster.converge().await;
+    eventually(
+        "the log begins behind the snapshot before the newest",
+        async || {
+            let status = cluster.nodes[0].handle().status();
+            let (covered, removed) = status.snapshot_index.zip(status.purged_index)?;
+            // And no other one is due.
+            let is_last = status.last_log_index? < covered + 10;
+            (is_last && removed + 2 >= covered).then_some(())
+        },
+    )
+    .await;
+    for node in &mut cluster.nodes {
+        node.kill();
+    }
+    let directory = cluster.nodes[0].directory.path();
+    drop(survivor(&cluster.nodes[0]).await);
+    assert!(names(&directory.join("snapshots")).len() > 1);
+    fs::remove_file(newest_snapshot(directory)).unwrap();
+    let refused = eventually(
+        "a free directory",
+        async || match Survivor::<Counter>::read(directory) {
+            Err(RefoundError::Open(OpenError::InUse { .. })) => None,
+            read => Some(read.err()),
+        },
+    )
+    .await;
+    assert!(
+        matches!(
+            &refused,
+            Some(RefoundError::Open(OpenError::Corrupt { what, detail }))
+                if what == "the snapshot folder" && detail.contains("the newest snapshot covers")
+        ),
+        "{refused:?}"
     );
 }
 

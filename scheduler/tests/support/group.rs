@@ -1,4 +1,4 @@
-//! Three replicas, each on a runtime of its own so that it can be killed.
+//! Replicas, each on a runtime of its own so that it can be killed.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_proto::v1::Consistency;
-use muster_scheduler::{Listeners, RaftTimings, SchedulerConfig, run_on};
+use muster_scheduler::{BackupSettings, Listeners, RaftTimings, SchedulerConfig, run_on};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -40,7 +40,7 @@ struct Node {
     _directory: TempDir,
 }
 
-/// Three replicas.
+/// Three replicas, or one.
 pub(crate) struct Group {
     nodes: BTreeMap<u64, Node>,
     /// Each waits for the threads of a replica that has ended.
@@ -50,8 +50,17 @@ pub(crate) struct Group {
 impl Group {
     /// Founds a group of three and waits for its leader.
     pub(crate) async fn start() -> Self {
+        Self::found(3, &BackupSettings::default()).await
+    }
+
+    /// Founds a group of one, which takes backups, and waits until it leads.
+    pub(crate) async fn start_alone(backup: &BackupSettings) -> Self {
+        Self::found(1, backup).await
+    }
+
+    async fn found(replicas: u64, backup: &BackupSettings) -> Self {
         let mut listeners = BTreeMap::new();
-        for id in 1..=3 {
+        for id in 1..=replicas {
             listeners.insert(id, TcpListener::bind("127.0.0.1:0").await.unwrap());
         }
         let peers: BTreeMap<ReplicaId, String> = listeners
@@ -60,7 +69,7 @@ impl Group {
             .collect();
         let nodes = listeners
             .into_iter()
-            .map(|(id, listener)| (id, Node::start(id, &peers, listener)))
+            .map(|(id, listener)| (id, Node::start(id, &peers, backup, listener)))
             .collect();
         let group = Self {
             nodes,
@@ -150,7 +159,7 @@ impl Group {
             TcpListener::bind(config.listen).await.ok()
         })
         .await;
-        let node = Node::start(id, &config.peers, listener);
+        let node = Node::start(id, &config.peers, &config.backup, listener);
         self.nodes.insert(id, node);
     }
 
@@ -180,7 +189,12 @@ impl Drop for Group {
 }
 
 impl Node {
-    fn start(id: u64, peers: &BTreeMap<ReplicaId, String>, listener: TcpListener) -> Self {
+    fn start(
+        id: u64,
+        peers: &BTreeMap<ReplicaId, String>,
+        backup: &BackupSettings,
+        listener: TcpListener,
+    ) -> Self {
         let directory = TempDir::new().unwrap();
         // Held all the time: a port that is free again for a moment may be taken by another test.
         let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -193,6 +207,7 @@ impl Node {
             data_dir: directory.path().to_owned(),
             timings: TIMINGS,
             raft: RaftTimings::QUICK,
+            backup: backup.clone(),
             metrics_listen: Some(metrics.local_addr().unwrap()),
             ..SchedulerConfig::default()
         };
