@@ -31,6 +31,7 @@ use crate::audit_log::Record;
 use crate::leader::ToWorker;
 use crate::metrics::names;
 use crate::service::context::Context;
+use crate::service::exec_input::{Inputs, opening, pass_down, program};
 use crate::service::gate::Caller;
 use crate::service::jobs::find as find_job;
 use crate::service::log_source::{host_name, unit_of};
@@ -40,8 +41,8 @@ use crate::service::replies::unreachable;
 pub(crate) const EXEC_SESSIONS_MAX: usize = 256;
 /// Messages of one command that may wait for a slow reader.
 const MESSAGES_MAX: usize = 8;
-/// Longest wait for a user's first message.
-const OPEN_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for a worker's first message.
+const ORDER_MAX: Duration = Duration::from_secs(5);
 /// Longest wait for a worker that was asked for a command.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
 
@@ -97,8 +98,8 @@ pub(crate) async fn start(
     let unanswered = context.unanswered(Record::told("Exec", (&who, subject), from));
     let leadership = context.handle.leadership().borrow().clone();
     let begun = match leadership.leader {
-        _ if leadership.is_self => run_here(context, open, messages),
-        Some(leader) => through(context, &leader.address, open, messages).await,
+        _ if leadership.is_self => run_here(context, open, messages.boxed()),
+        Some(leader) => through(context, &leader.address, open, messages.boxed()).await,
         None => Err(status::not_leader(None)),
     };
     let refusal = begun.as_ref().err();
@@ -117,28 +118,14 @@ pub(crate) async fn start_here(
         let leader = leadership.leader.as_ref().map(|peer| peer.address.as_str());
         return Err(status::not_leader(leader));
     }
-    run_here(context, open, messages)
-}
-
-async fn opening(messages: &mut Streaming<v1::ExecRequest>) -> Result<v1::ExecOpen, Status> {
-    let first = timeout(OPEN_MAX, messages.message()).await;
-    let first = first.map_err(|_| Status::deadline_exceeded("no command was named in time"))??;
-    match first.and_then(|message| message.kind) {
-        Some(FromUser::Open(open)) if !open.command.is_empty() => Ok(open),
-        _ => Err(status::error(
-            Code::InvalidArgument,
-            "INVALID_REQUEST",
-            "the first message must be `open` with a command",
-            &[],
-        )),
-    }
+    run_here(context, open, messages.boxed())
 }
 
 async fn through(
     context: &Context,
     leader: &str,
     open: v1::ExecOpen,
-    messages: Streaming<v1::ExecRequest>,
+    messages: Inputs,
 ) -> Result<Answers, Status> {
     let mut client = context.peers.client_alone(leader)?;
     let first = v1::ExecRequest {
@@ -160,11 +147,7 @@ struct Place {
     host_name: String,
 }
 
-fn run_here(
-    context: &Context,
-    open: v1::ExecOpen,
-    messages: Streaming<v1::ExecRequest>,
-) -> Result<Answers, Status> {
+fn run_here(context: &Context, open: v1::ExecOpen, messages: Inputs) -> Result<Answers, Status> {
     let permit = context.admit_exec()?;
     let place = place(context, &context.fork(), &open).inspect_err(|_| {
         counter!(names::EXECS_REFUSED_TOTAL).increment(1);
@@ -251,10 +234,10 @@ struct Session {
 }
 
 impl Session {
-    async fn run(self, messages: Streaming<v1::ExecRequest>) {
+    async fn run(self, messages: Inputs) {
         let stop = self.context.stop.clone();
         let (job, task, author) = (self.open.job_id, self.open.task, &*self.open.author);
-        let (host, program) = (&*self.place.host_name, self.open.command.first());
+        let (host, program) = (&*self.place.host_name, program(&self.open));
         tracing::info!(job, task, epoch = %self.place.epoch, author, host, program, "a command beside a task begins");
         counter!(names::EXECS_TOTAL).increment(1);
         gauge!(names::EXECS).increment(1.0);
@@ -280,15 +263,15 @@ impl Session {
         }
     }
 
-    async fn carry(&self, messages: Streaming<v1::ExecRequest>) -> Result<(), Status> {
+    async fn carry(&self, messages: Inputs) -> Result<(), Status> {
         let WorkerSide {
             messages: up,
             orders,
         } = self.call_worker().await?;
         tokio::select! {
             ended = self.pass_up(up) => ended,
-            // The user has gone.
-            () = pass_down(messages, orders) => Ok(()),
+            // The user has gone, or is sent away.
+            gone = pass_down(messages, orders) => gone,
         }
     }
 
@@ -381,25 +364,12 @@ fn refused(open: &v1::ExecOpen, detail: &str) -> Status {
     )
 }
 
-/// What the user says, to the worker, until the user is gone.
-async fn pass_down(
-    mut messages: Streaming<v1::ExecRequest>,
-    orders: mpsc::Sender<Result<v1::ExecRequest, Status>>,
-) {
-    while let Ok(Some(message)) = messages.message().await {
-        if orders.send(Ok(message)).await.is_err() {
-            // The worker says how it ended.
-            future::pending::<()>().await;
-        }
-    }
-}
-
 /// A worker's answer to an order.
 pub(crate) async fn answered(
     context: &Context,
     mut messages: Streaming<v1::ExecUp>,
 ) -> Result<Orders, Status> {
-    let first = timeout(OPEN_MAX, messages.message()).await;
+    let first = timeout(ORDER_MAX, messages.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("no order was named in time"))??;
     let token = first.map(|message| message.token).unwrap_or_default();
     let unknown = || {

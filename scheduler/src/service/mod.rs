@@ -14,6 +14,7 @@ mod context;
 mod deadline;
 mod debug;
 mod exec;
+mod exec_input;
 mod explain;
 mod export;
 mod forward;
