@@ -541,6 +541,34 @@ async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_sends_little() {
+    let cluster = SecuredCluster::start().await;
+    let nobody = channel(&cluster.addresses[0], &cluster.tls(None))
+        .await
+        .unwrap();
+    // Anybody may call these. The text is in the field that each would look for one in.
+    for path in [
+        "/grpc.health.v1.Health/Check",
+        "/muster.v1.JoinService/GetAuthorities",
+    ] {
+        let answer = async |bytes: usize| {
+            let mut grpc = Grpc::new(nobody.clone());
+            grpc.ready().await.unwrap();
+            let request = Request::new(v1::JoinRequest {
+                request_id: "x".repeat(bytes),
+                ..v1::JoinRequest::default()
+            });
+            let codec: ProstCodec<v1::JoinRequest, ()> = ProstCodec::default();
+            let path = PathAndQuery::from_static(path);
+            let answer = grpc.unary(request, path, codec).await;
+            answer.map_or_else(|status| ErrorReport::of(&status).reason, |_| String::new())
+        };
+        assert_eq!(answer(100 << 10).await, "TOO_MANY_BYTES", "{path}");
+        assert_eq!(answer(1 << 10).await, "", "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_renewed_under_a_running_cluster() {
     let mut cluster = SecuredCluster::start().await;
     let admin = cluster.client_of(Some("replica-1"), None).await;
