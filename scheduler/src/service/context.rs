@@ -17,6 +17,7 @@ use crate::service::exec::{EXEC_SESSIONS_MAX, Pairings};
 use crate::service::forward::Forwarder;
 use crate::service::gate::Provider;
 use crate::service::logs::LOG_CONNECTIONS_MAX;
+use crate::service::page;
 use crate::service::past::Views;
 use crate::service::peer_pool::PeerPool;
 use crate::service::replies::Replies;
@@ -180,9 +181,10 @@ impl Context {
         self.settings.borrow().limits.request_ms_default
     }
 
-    /// Rows of one page of a list.
-    pub(crate) fn page_rows_max(&self) -> u32 {
-        self.settings.borrow().limits.page_rows_max
+    /// How large the pages of lists may be.
+    pub(crate) fn page_limit(&self) -> page::Limit {
+        let rows = self.settings.borrow().limits.page_rows_max;
+        page::Limit::new(rows, self.config.limits.message_bytes_max)
     }
 
     /// A cheap copy of the applied state.
