@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::stream::{Stream, iter};
@@ -36,6 +36,7 @@ use crate::service::gate::Caller;
 use crate::service::jobs::find as find_job;
 use crate::service::log_source::{host_name, unit_of};
 use crate::service::replies::unreachable;
+use crate::service::while_allowed::{Look, while_allowed};
 
 /// Commands that one replica carries at a time.
 pub(crate) const EXEC_SESSIONS_MAX: usize = 256;
@@ -96,15 +97,27 @@ pub(crate) async fn start(
     let subject = format!("job {}, task {}", open.job_id, open.task);
     let who = caller.on_record(open.author.clone());
     let unanswered = context.unanswered(Record::told("Exec", (&who, subject), from));
+    let look = still_enters(context, caller, JobId(open.job_id));
+    let inputs = while_allowed(messages, Arc::clone(&look));
     let leadership = context.handle.leadership().borrow().clone();
     let begun = match leadership.leader {
-        _ if leadership.is_self => run_here(context, open, messages.boxed()),
-        Some(leader) => through(context, &leader.address, open, messages.boxed()).await,
+        _ if leadership.is_self => run_here(context, open, inputs),
+        Some(leader) => through(context, &leader.address, open, inputs).await,
         None => Err(status::not_leader(None)),
     };
     let refusal = begun.as_ref().err();
     unanswered.answer(|it| it.answered_with(refusal)).await;
-    begun
+    begun.map(|answers| while_allowed(answers, look))
+}
+
+/// Looks whether somebody who has entered a task of a job may stay there.
+fn still_enters(context: &Context, caller: Caller, job: JobId) -> Look {
+    let context = context.clone();
+    Arc::new(move || {
+        let now_ms = context.handle.now_ms();
+        let enters = |state: &State| caller.still_enters((state, now_ms), job);
+        context.handle.with_state(enters)
+    })
 }
 
 /// A command that another replica hands on; NOT_LEADER if this one does not lead.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use futures::Stream;
 use metrics::histogram;
@@ -21,6 +22,7 @@ use crate::metrics::names;
 use crate::service::context::Context;
 use crate::service::gate::{Caller, caller_of};
 use crate::service::page::Page;
+use crate::service::while_allowed::while_allowed;
 use crate::service::write::{Calling, write};
 use crate::service::{deadline, exec, explain, logs, page, pipelines, progress, read};
 use crate::spans::{Submission, traced};
@@ -201,10 +203,16 @@ impl JobService for Jobs {
         request: Request<v1::StreamLogsRequest>,
     ) -> Result<Response<Self::StreamLogsStream>, Status> {
         let deadline = Instant::now() + self.0.default_wait();
-        self.sight(&request, request.get_ref().job_id, deadline)
-            .await?;
+        let (caller, job) = (caller_of(&request), request.get_ref().job_id);
+        self.sight(&request, job, deadline).await?;
         let stream = logs::stream(&self.0, request.into_inner(), deadline).await?;
-        Ok(Response::new(stream))
+        let context = self.0.clone();
+        let look = move || {
+            let now_ms = context.handle.now_ms();
+            let sees = |state: &State| caller.still_sees((state, now_ms), JobId(job));
+            context.handle.with_state(sees)
+        };
+        Ok(Response::new(while_allowed(stream, Arc::new(look))))
     }
 
     async fn get_progress(

@@ -39,6 +39,7 @@ mod standings;
 mod stopping;
 mod unanswered;
 mod watch;
+mod while_allowed;
 mod worker;
 mod write;
 

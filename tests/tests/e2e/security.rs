@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_client::{
-    Client, ClientConfig, ClientError, ExecOptions, TlsSettings, Token, WatchFilter, WatchUpdate,
+    Client, ClientConfig, ClientError, ExecOptions, LogsRequest, TlsSettings, Token, WatchFilter,
+    WatchUpdate,
 };
-use muster_core::ids::{JobId, Revision};
+use muster_core::ids::{JobId, Revision, TaskIndex};
 use muster_proto::status::ErrorReport;
 use muster_proto::v1::event::Kind;
 use muster_proto::{FILE_DESCRIPTOR_SET, v1};
@@ -463,6 +464,50 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
             assert!(!found, "a token stands in {}", path.display());
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_removed_reads_and_types_no_more() {
+    let cluster = SecuredCluster::start().await;
+    let ada = cluster.add_user(&["ada", "--role", "user"]).await;
+    let as_ada = cluster.client_of(None, Some(ada)).await;
+    let id = submit(&as_ada, shell("while :; do echo more; sleep 0.1; done")).await;
+    only_attempt(&as_ada, id).await;
+    let mut logs = as_ada.logs(LogsRequest {
+        job: id,
+        task: TaskIndex(0),
+        stream: v1::LogStream::Stdout,
+        follow: true,
+        ..LogsRequest::default()
+    });
+    assert!(logs.next().await.unwrap().is_some());
+    let command = ExecOptions {
+        job: id,
+        author: "ada".to_owned(),
+        command: vec!["cat".to_owned()],
+        ..ExecOptions::default()
+    };
+    // It says nothing by itself.
+    let mut beside = as_ada.exec(command).await.unwrap();
+    assert!(beside.next().await.unwrap().is_some());
+    drop(cluster.muster(None, &["user", "remove", "ada"]).await.ok());
+    let sent_away = async {
+        while beside.next().await?.is_some() {}
+        Ok::<(), ClientError>(())
+    };
+    let refused = timeout(PATIENCE, sent_away).await.unwrap().unwrap_err();
+    assert_eq!(refused.reason(), Some("NOT_YOURS"), "{refused}");
+    let sent_away = async {
+        while logs.next().await?.is_some() {}
+        Ok::<(), ClientError>(())
+    };
+    let refused = timeout(PATIENCE, sent_away).await.unwrap().unwrap_err();
+    // Whoever asks again with the token is told that it is none.
+    let reason = refused.reason();
+    assert!(
+        matches!(reason, Some("NOT_YOURS" | "BAD_TOKEN")),
+        "{refused}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
