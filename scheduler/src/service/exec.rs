@@ -65,12 +65,29 @@ struct WorkerSide {
     orders: mpsc::Sender<Result<v1::ExecRequest, Status>>,
 }
 
+/// A worker's stream that somebody waits for; nobody does once this is dropped, as it is when the user leaves first.
+struct Expected<'a> {
+    pairings: &'a Pairings,
+    token: String,
+    answer: oneshot::Receiver<WorkerSide>,
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.pairings.take(&self.token);
+    }
+}
+
 impl Pairings {
-    fn expect(&self) -> (String, oneshot::Receiver<WorkerSide>) {
+    fn expect(&self) -> Expected<'_> {
         let token = uuid::Uuid::new_v4().to_string();
-        let (sender, receiver) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         self.lock().insert(token.clone(), sender);
-        (token, receiver)
+        Expected {
+            pairings: self,
+            token,
+            answer,
+        }
     }
 
     fn take(&self, token: &str) -> Option<oneshot::Sender<WorkerSide>> {
@@ -297,21 +314,16 @@ impl Session {
             .directory
             .find(*host)
             .ok_or_else(|| unreachable(host_name))?;
-        let (token, answer) = self.context.pairings().expect();
+        let mut expected = self.context.pairings().expect();
         let order = v1::ExecOrder {
-            token: token.clone(),
+            token: expected.token.clone(),
             epoch: self.place.epoch.get(),
             open: Some(self.open.clone()),
         };
-        let asked = worker.try_send(ToWorker::Exec(Box::new(order)));
-        let answered = match asked {
-            Ok(()) => timeout(ANSWER_MAX, answer).await,
-            Err(_) => {
-                self.context.pairings().take(&token);
-                return Err(unreachable(host_name));
-            }
-        };
-        self.context.pairings().take(&token);
+        if worker.try_send(ToWorker::Exec(Box::new(order))).is_err() {
+            return Err(unreachable(host_name));
+        }
+        let answered = timeout(ANSWER_MAX, &mut expected.answer).await;
         match answered {
             Ok(Ok(side)) => Ok(side),
             _ => {
@@ -394,4 +406,21 @@ pub(crate) async fn answered(
     let side = WorkerSide { messages, orders };
     waiting.send(side).map_err(|_| unknown())?;
     Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_worker_whose_user_has_left() {
+        let pairings = Pairings::default();
+        let (left, stays) = (pairings.expect(), pairings.expect());
+        let token = left.token.clone();
+        drop(left);
+        assert!(pairings.take(&token).is_none());
+        assert!(pairings.take(&stays.token).is_some());
+        drop(stays);
+        assert!(pairings.lock().is_empty());
+    }
 }
