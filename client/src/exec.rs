@@ -17,6 +17,9 @@ const OPERATION: &str = "run a command beside the task";
 /// Messages to a command that may wait; whoever has more waits too.
 const MESSAGES_MAX: usize = 8;
 
+/// Bytes of input in one message, as replicas take them.
+const INPUT_BYTES_MAX: usize = 64 << 10;
+
 /// Which command to run beside which task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOptions {
@@ -78,8 +81,8 @@ impl Client {
     /// tried again.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, `UNKNOWN_TASK`, `NOT_YOURS`, `NOT_RUNNING` or
-    /// `HOST_UNREACHABLE`, and those of a call.
+    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, `UNKNOWN_TASK`, `NOT_YOURS`, `NOT_RUNNING`,
+    /// `TOO_LARGE` or `HOST_UNREACHABLE`, and those of a call.
     pub async fn exec(&self, options: ExecOptions) -> Result<Exec, ClientError> {
         let open = v1::ExecOpen {
             job_id: options.job.get(),
@@ -151,7 +154,12 @@ impl Exec {
 
 impl ExecInput {
     /// Hands input on, and waits while the command does not take it. False: the command has ended.
-    pub async fn write(&self, bytes: Bytes) -> bool {
+    pub async fn write(&self, mut bytes: Bytes) -> bool {
+        while bytes.len() > INPUT_BYTES_MAX {
+            if !self.say(Say::Input(bytes.split_to(INPUT_BYTES_MAX))).await {
+                return false;
+            }
+        }
         self.say(Say::Input(bytes)).await
     }
 
@@ -171,5 +179,23 @@ impl ExecInput {
         };
         let kind = Some(kind);
         input.send(v1::ExecRequest { kind }).await.is_ok()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn long_input_goes_in_messages_that_are_taken() {
+        let (sender, mut waiting) = mpsc::channel(MESSAGES_MAX);
+        let input = ExecInput(sender.downgrade());
+        let bytes = Bytes::from(vec![7u8; 2 * INPUT_BYTES_MAX + 1]);
+        assert!(input.write(bytes).await);
+        for expected in [INPUT_BYTES_MAX, INPUT_BYTES_MAX, 1] {
+            let said = waiting.recv().await.unwrap().kind;
+            assert!(matches!(said, Some(Say::Input(bytes)) if bytes.len() == expected));
+        }
     }
 }

@@ -87,6 +87,12 @@ impl SigningRequest {
         let parsed = CertificateSigningRequestParams::from_pem(pem);
         parsed.map(Self).map_err(IssueError::Request)
     }
+
+    /// The key, as it stands in the certificate.
+    #[must_use]
+    pub fn public_key(&self) -> Vec<u8> {
+        self.0.public_key.subject_public_key_info()
+    }
 }
 
 /// A request in PEM by the private key of a file, which is made if it is not there, for its owner alone.
@@ -168,8 +174,12 @@ mod tests {
         assert!(tls.life().is_some_and(|life| !life.is_over()));
         // The key stays, whoever asks again.
         let kept = fs::read(&key).unwrap();
-        signing_request(&key).unwrap();
+        let again = SigningRequest::parse(&signing_request(&key).unwrap()).unwrap();
         assert_eq!(fs::read(&key).unwrap(), kept);
+        assert_eq!(again.public_key(), request.public_key());
+        let other = signing_request(&folder.path().join("other.key")).unwrap();
+        let other = SigningRequest::parse(&other).unwrap();
+        assert_ne!(other.public_key(), request.public_key());
     }
 
     #[test]

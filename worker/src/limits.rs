@@ -121,6 +121,8 @@ pub const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 pub const JOURNAL_RETRY: Duration = Duration::from_millis(500);
 /// Commands that users run beside tasks of one host at a time.
 pub const EXEC_SESSIONS_ON_HOST_MAX: usize = 16;
+/// Bytes of the name of a command's program that the log shows.
+pub const EXEC_PROGRAM_BYTES_SHOWN: usize = 256;
 /// Bytes of one message with a command's output.
 pub const EXEC_CHUNK_BYTES: usize = 16 << 10;
 /// Messages of one command waiting to go to the leader.

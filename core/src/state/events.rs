@@ -186,7 +186,9 @@ impl EventLog {
         &self,
         revision: Revision,
     ) -> impl Iterator<Item = (Revision, &Arc<[Event]>)> {
-        let newer = self.by_revision.range(revision.next()..);
+        // Whoever watches says the revision, which may be the last one that there can be: nothing comes after it.
+        let first = Revision(revision.get().saturating_add(1));
+        let newer = self.by_revision.range(first..);
         newer.map(|(at, events)| (*at, events))
     }
 

@@ -18,6 +18,7 @@ use tonic::{Request, Response, Status};
 use crate::metrics::Census;
 use crate::service::context::Context;
 use crate::service::export::{self, Export};
+use crate::service::page::Page;
 use crate::service::standings::Standings;
 use crate::service::{deadline, page, read};
 
@@ -45,7 +46,7 @@ impl ClusterService for Cluster {
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
         let state = read::shown(&self.0, moment, deadline).await?;
-        hosts(&state, &request, self.rows_max()).map(Response::new)
+        hosts(&state, &request, self.page_limit()).map(Response::new)
     }
 
     async fn list_gpus(
@@ -57,7 +58,7 @@ impl ClusterService for Cluster {
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
         let state = read::shown(&self.0, moment, deadline).await?;
-        gpus(&state, &request, self.rows_max()).map(Response::new)
+        gpus(&state, &request, self.page_limit()).map(Response::new)
     }
 
     async fn list_queues(
@@ -69,7 +70,7 @@ impl ClusterService for Cluster {
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
         let state = read::shown(&self.0, moment, deadline).await?;
-        Ok(Response::new(queues(&state, &request, self.rows_max())))
+        Ok(Response::new(queues(&state, &request, self.page_limit())))
     }
 
     async fn get_topology(
@@ -107,8 +108,8 @@ impl Cluster {
         deadline::of(request.metadata(), self.0.request_ms_default())
     }
 
-    fn rows_max(&self) -> u32 {
-        self.0.page_rows_max()
+    fn page_limit(&self) -> page::Limit {
+        self.0.page_limit()
     }
 }
 
@@ -218,9 +219,9 @@ fn gpu_counts(state: &State) -> v1::GpuCounts {
 fn hosts(
     state: &State,
     request: &v1::ListHostsRequest,
-    limit: u32,
+    limit: page::Limit,
 ) -> Result<v1::ListHostsResponse, Status> {
-    let rows = page::rows(request.page_size, limit);
+    let page = Page::new(request.page_size, limit);
     let first = first_host(&request.page_token)?;
     let names: BTreeSet<&str> = request.names.iter().map(String::as_str).collect();
     let healths: BTreeSet<i32> = request.healths.iter().copied().collect();
@@ -235,11 +236,7 @@ fn hosts(
         .hosts
         .range(first..)
         .filter(|(_, host)| is_wanted(host));
-    let shown = wanted
-        .by_ref()
-        .take(rows)
-        .map(|(_, host)| host_to_wire(state, host))
-        .collect();
+    let shown = page.fill(&mut wanted, |(_, host)| host_to_wire(state, host));
     Ok(v1::ListHostsResponse {
         revision: state.revision.get(),
         hosts: shown,
@@ -261,9 +258,9 @@ fn first_host(token: &str) -> Result<HostId, Status> {
 fn gpus(
     state: &State,
     request: &v1::ListGpusRequest,
-    limit: u32,
+    limit: page::Limit,
 ) -> Result<v1::ListGpusResponse, Status> {
-    let rows = page::rows(request.page_size, limit);
+    let page = Page::new(request.page_size, limit);
     let first = page::parse::<2>("page_token", &request.page_token)?.unwrap_or([0, 0]);
     let names: BTreeSet<&str> = request.hosts.iter().map(String::as_str).collect();
     let first_host =
@@ -282,11 +279,9 @@ fn gpus(
         .filter(|(id, at, _, _)| [u64::from(id.get()), *at as u64] >= first)
         .filter(|(_, _, host, gpu)| is_gpu_wanted(host, gpu, request))
         .filter(|(_, _, _, gpu)| standings.has(state, &Component::Gpu(gpu.uuid)));
-    let shown = wanted
-        .by_ref()
-        .take(rows)
-        .map(|(_, _, host, gpu)| gpu_to_wire(state, host, gpu))
-        .collect();
+    let shown = page.fill(&mut wanted, |(_, _, host, gpu)| {
+        gpu_to_wire(state, host, gpu)
+    });
     Ok(v1::ListGpusResponse {
         revision: state.revision.get(),
         gpus: shown,
@@ -302,16 +297,16 @@ fn is_gpu_wanted(host: &Host, gpu: &Gpu, request: &v1::ListGpusRequest) -> bool 
         && (!request.out_only || !gpu.usable() || host.block.is_some())
 }
 
-fn queues(state: &State, request: &v1::ListQueuesRequest, limit: u32) -> v1::ListQueuesResponse {
-    let rows = page::rows(request.page_size, limit);
+fn queues(
+    state: &State,
+    request: &v1::ListQueuesRequest,
+    limit: page::Limit,
+) -> v1::ListQueuesResponse {
+    let page = Page::new(request.page_size, limit);
     // A queue's name is its own token.
     let first: Arc<str> = Arc::from(request.page_token.as_str());
     let mut queues = state.queues.range(first..);
-    let shown = queues
-        .by_ref()
-        .take(rows)
-        .map(|(_, queue)| queue_to_wire(state, queue))
-        .collect();
+    let shown = page.fill(&mut queues, |(_, queue)| queue_to_wire(state, queue));
     v1::ListQueuesResponse {
         revision: state.revision.get(),
         queues: shown,

@@ -16,6 +16,8 @@ use crate::leader::{LeaderInput, SharedShadows, SystemClock, WorkerDirectory};
 use crate::service::exec::{EXEC_SESSIONS_MAX, Pairings};
 use crate::service::forward::Forwarder;
 use crate::service::gate::Provider;
+use crate::service::logs::LOG_CONNECTIONS_MAX;
+use crate::service::page;
 use crate::service::past::Views;
 use crate::service::peer_pool::PeerPool;
 use crate::service::replies::Replies;
@@ -61,6 +63,7 @@ pub(crate) struct Inner {
     workers: Arc<Semaphore>,
     exports: Arc<Semaphore>,
     execs: Arc<Semaphore>,
+    log_connections: Arc<Semaphore>,
     pairings: Pairings,
     views: Views,
 }
@@ -84,6 +87,7 @@ impl Context {
             workers: Arc::new(Semaphore::new(limits.worker_streams_max)),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             execs: Arc::new(Semaphore::new(EXEC_SESSIONS_MAX)),
+            log_connections: Arc::new(Semaphore::new(LOG_CONNECTIONS_MAX)),
             pairings: Pairings::default(),
             views: Views::default(),
         }))
@@ -127,6 +131,15 @@ impl Context {
         take(&self.0.execs, "EXEC_SESSIONS_MAX", EXEC_SESSIONS_MAX)
     }
 
+    /// Takes one of the places for connections to the leader that readers of output have.
+    pub(crate) fn admit_log_connection(&self) -> Result<OwnedSemaphorePermit, Status> {
+        take(
+            &self.0.log_connections,
+            "LOG_CONNECTIONS_MAX",
+            LOG_CONNECTIONS_MAX,
+        )
+    }
+
     /// Workers' streams that users of commands wait for.
     pub(crate) fn pairings(&self) -> &Pairings {
         &self.0.pairings
@@ -168,9 +181,10 @@ impl Context {
         self.settings.borrow().limits.request_ms_default
     }
 
-    /// Rows of one page of a list.
-    pub(crate) fn page_rows_max(&self) -> u32 {
-        self.settings.borrow().limits.page_rows_max
+    /// How large the pages of lists may be.
+    pub(crate) fn page_limit(&self) -> page::Limit {
+        let rows = self.settings.borrow().limits.page_rows_max;
+        page::Limit::new(rows, self.config.limits.message_bytes_max)
     }
 
     /// A cheap copy of the applied state.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::stream::{Stream, iter};
@@ -31,17 +31,19 @@ use crate::audit_log::Record;
 use crate::leader::ToWorker;
 use crate::metrics::names;
 use crate::service::context::Context;
+use crate::service::exec_input::{Inputs, opening, pass_down, program};
 use crate::service::gate::Caller;
 use crate::service::jobs::find as find_job;
 use crate::service::log_source::{host_name, unit_of};
 use crate::service::replies::unreachable;
+use crate::service::while_allowed::{Look, while_allowed};
 
 /// Commands that one replica carries at a time.
 pub(crate) const EXEC_SESSIONS_MAX: usize = 256;
 /// Messages of one command that may wait for a slow reader.
 const MESSAGES_MAX: usize = 8;
-/// Longest wait for a user's first message.
-const OPEN_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for a worker's first message.
+const ORDER_MAX: Duration = Duration::from_secs(5);
 /// Longest wait for a worker that was asked for a command.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
 
@@ -63,12 +65,29 @@ struct WorkerSide {
     orders: mpsc::Sender<Result<v1::ExecRequest, Status>>,
 }
 
+/// A worker's stream that somebody waits for; nobody does once this is dropped, as it is when the user leaves first.
+struct Expected<'a> {
+    pairings: &'a Pairings,
+    token: String,
+    answer: oneshot::Receiver<WorkerSide>,
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.pairings.take(&self.token);
+    }
+}
+
 impl Pairings {
-    fn expect(&self) -> (String, oneshot::Receiver<WorkerSide>) {
+    fn expect(&self) -> Expected<'_> {
         let token = uuid::Uuid::new_v4().to_string();
-        let (sender, receiver) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         self.lock().insert(token.clone(), sender);
-        (token, receiver)
+        Expected {
+            pairings: self,
+            token,
+            answer,
+        }
     }
 
     fn take(&self, token: &str) -> Option<oneshot::Sender<WorkerSide>> {
@@ -95,15 +114,27 @@ pub(crate) async fn start(
     let subject = format!("job {}, task {}", open.job_id, open.task);
     let who = caller.on_record(open.author.clone());
     let unanswered = context.unanswered(Record::told("Exec", (&who, subject), from));
+    let look = still_enters(context, caller, JobId(open.job_id));
+    let inputs = while_allowed(messages, Arc::clone(&look));
     let leadership = context.handle.leadership().borrow().clone();
     let begun = match leadership.leader {
-        _ if leadership.is_self => run_here(context, open, messages),
-        Some(leader) => through(context, &leader.address, open, messages).await,
+        _ if leadership.is_self => run_here(context, open, inputs),
+        Some(leader) => through(context, &leader.address, open, inputs).await,
         None => Err(status::not_leader(None)),
     };
     let refusal = begun.as_ref().err();
     unanswered.answer(|it| it.answered_with(refusal)).await;
-    begun
+    begun.map(|answers| while_allowed(answers, look))
+}
+
+/// Looks whether somebody who has entered a task of a job may stay there.
+fn still_enters(context: &Context, caller: Caller, job: JobId) -> Look {
+    let context = context.clone();
+    Arc::new(move || {
+        let now_ms = context.handle.now_ms();
+        let enters = |state: &State| caller.still_enters((state, now_ms), job);
+        context.handle.with_state(enters)
+    })
 }
 
 /// A command that another replica hands on; NOT_LEADER if this one does not lead.
@@ -117,28 +148,14 @@ pub(crate) async fn start_here(
         let leader = leadership.leader.as_ref().map(|peer| peer.address.as_str());
         return Err(status::not_leader(leader));
     }
-    run_here(context, open, messages)
-}
-
-async fn opening(messages: &mut Streaming<v1::ExecRequest>) -> Result<v1::ExecOpen, Status> {
-    let first = timeout(OPEN_MAX, messages.message()).await;
-    let first = first.map_err(|_| Status::deadline_exceeded("no command was named in time"))??;
-    match first.and_then(|message| message.kind) {
-        Some(FromUser::Open(open)) if !open.command.is_empty() => Ok(open),
-        _ => Err(status::error(
-            Code::InvalidArgument,
-            "INVALID_REQUEST",
-            "the first message must be `open` with a command",
-            &[],
-        )),
-    }
+    run_here(context, open, messages.boxed())
 }
 
 async fn through(
     context: &Context,
     leader: &str,
     open: v1::ExecOpen,
-    messages: Streaming<v1::ExecRequest>,
+    messages: Inputs,
 ) -> Result<Answers, Status> {
     let mut client = context.peers.client_alone(leader)?;
     let first = v1::ExecRequest {
@@ -160,11 +177,7 @@ struct Place {
     host_name: String,
 }
 
-fn run_here(
-    context: &Context,
-    open: v1::ExecOpen,
-    messages: Streaming<v1::ExecRequest>,
-) -> Result<Answers, Status> {
+fn run_here(context: &Context, open: v1::ExecOpen, messages: Inputs) -> Result<Answers, Status> {
     let permit = context.admit_exec()?;
     let place = place(context, &context.fork(), &open).inspect_err(|_| {
         counter!(names::EXECS_REFUSED_TOTAL).increment(1);
@@ -251,10 +264,10 @@ struct Session {
 }
 
 impl Session {
-    async fn run(self, messages: Streaming<v1::ExecRequest>) {
+    async fn run(self, messages: Inputs) {
         let stop = self.context.stop.clone();
         let (job, task, author) = (self.open.job_id, self.open.task, &*self.open.author);
-        let (host, program) = (&*self.place.host_name, self.open.command.first());
+        let (host, program) = (&*self.place.host_name, program(&self.open));
         tracing::info!(job, task, epoch = %self.place.epoch, author, host, program, "a command beside a task begins");
         counter!(names::EXECS_TOTAL).increment(1);
         gauge!(names::EXECS).increment(1.0);
@@ -280,15 +293,15 @@ impl Session {
         }
     }
 
-    async fn carry(&self, messages: Streaming<v1::ExecRequest>) -> Result<(), Status> {
+    async fn carry(&self, messages: Inputs) -> Result<(), Status> {
         let WorkerSide {
             messages: up,
             orders,
         } = self.call_worker().await?;
         tokio::select! {
             ended = self.pass_up(up) => ended,
-            // The user has gone.
-            () = pass_down(messages, orders) => Ok(()),
+            // The user has gone, or is sent away.
+            gone = pass_down(messages, orders) => gone,
         }
     }
 
@@ -301,21 +314,16 @@ impl Session {
             .directory
             .find(*host)
             .ok_or_else(|| unreachable(host_name))?;
-        let (token, answer) = self.context.pairings().expect();
+        let mut expected = self.context.pairings().expect();
         let order = v1::ExecOrder {
-            token: token.clone(),
+            token: expected.token.clone(),
             epoch: self.place.epoch.get(),
             open: Some(self.open.clone()),
         };
-        let asked = worker.try_send(ToWorker::Exec(Box::new(order)));
-        let answered = match asked {
-            Ok(()) => timeout(ANSWER_MAX, answer).await,
-            Err(_) => {
-                self.context.pairings().take(&token);
-                return Err(unreachable(host_name));
-            }
-        };
-        self.context.pairings().take(&token);
+        if worker.try_send(ToWorker::Exec(Box::new(order))).is_err() {
+            return Err(unreachable(host_name));
+        }
+        let answered = timeout(ANSWER_MAX, &mut expected.answer).await;
         match answered {
             Ok(Ok(side)) => Ok(side),
             _ => {
@@ -381,25 +389,12 @@ fn refused(open: &v1::ExecOpen, detail: &str) -> Status {
     )
 }
 
-/// What the user says, to the worker, until the user is gone.
-async fn pass_down(
-    mut messages: Streaming<v1::ExecRequest>,
-    orders: mpsc::Sender<Result<v1::ExecRequest, Status>>,
-) {
-    while let Ok(Some(message)) = messages.message().await {
-        if orders.send(Ok(message)).await.is_err() {
-            // The worker says how it ended.
-            future::pending::<()>().await;
-        }
-    }
-}
-
 /// A worker's answer to an order.
 pub(crate) async fn answered(
     context: &Context,
     mut messages: Streaming<v1::ExecUp>,
 ) -> Result<Orders, Status> {
-    let first = timeout(OPEN_MAX, messages.message()).await;
+    let first = timeout(ORDER_MAX, messages.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("no order was named in time"))??;
     let token = first.map(|message| message.token).unwrap_or_default();
     let unknown = || {
@@ -411,4 +406,21 @@ pub(crate) async fn answered(
     let side = WorkerSide { messages, orders };
     waiting.send(side).map_err(|_| unknown())?;
     Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_worker_whose_user_has_left() {
+        let pairings = Pairings::default();
+        let (left, stays) = (pairings.expect(), pairings.expect());
+        let token = left.token.clone();
+        drop(left);
+        assert!(pairings.take(&token).is_none());
+        assert!(pairings.take(&stays.token).is_some());
+        drop(stays);
+        assert!(pairings.lock().is_empty());
+    }
 }

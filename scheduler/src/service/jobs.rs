@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use futures::Stream;
 use metrics::histogram;
@@ -20,6 +21,8 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::metrics::names;
 use crate::service::context::Context;
 use crate::service::gate::{Caller, caller_of};
+use crate::service::page::Page;
+use crate::service::while_allowed::while_allowed;
 use crate::service::write::{Calling, write};
 use crate::service::{deadline, exec, explain, logs, page, pipelines, progress, read};
 use crate::spans::{Submission, traced};
@@ -76,7 +79,7 @@ impl JobService for Jobs {
         let moment = (request.consistency, request.at_revision);
         let state = read::shown(&self.0, moment, deadline).await?;
         caller.require_sight(&state, find(&state, JobId(request.job_id))?)?;
-        let limit = self.0.page_rows_max();
+        let limit = self.0.page_limit();
         get(&state, &request, limit).map(Response::new)
     }
 
@@ -89,7 +92,7 @@ impl JobService for Jobs {
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
         let state = read::shown(&self.0, moment, deadline).await?;
-        let limit = self.0.page_rows_max();
+        let limit = self.0.page_limit();
         list((&state, &caller), &request, limit).map(Response::new)
     }
 
@@ -191,7 +194,7 @@ impl JobService for Jobs {
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
         let state = read::shown(&self.0, moment, deadline).await?;
-        let limit = self.0.page_rows_max();
+        let limit = self.0.page_limit();
         pipelines::list((&state, &caller), &request, limit).map(Response::new)
     }
 
@@ -200,10 +203,16 @@ impl JobService for Jobs {
         request: Request<v1::StreamLogsRequest>,
     ) -> Result<Response<Self::StreamLogsStream>, Status> {
         let deadline = Instant::now() + self.0.default_wait();
-        self.sight(&request, request.get_ref().job_id, deadline)
-            .await?;
+        let (caller, job) = (caller_of(&request), request.get_ref().job_id);
+        self.sight(&request, job, deadline).await?;
         let stream = logs::stream(&self.0, request.into_inner(), deadline).await?;
-        Ok(Response::new(stream))
+        let context = self.0.clone();
+        let look = move || {
+            let now_ms = context.handle.now_ms();
+            let sees = |state: &State| caller.still_sees((state, now_ms), JobId(job));
+            context.handle.with_state(sees)
+        };
+        Ok(Response::new(while_allowed(stream, Arc::new(look))))
     }
 
     async fn get_progress(
@@ -263,10 +272,11 @@ pub(crate) fn find(state: &State, id: JobId) -> Result<&Job, Status> {
 fn get(
     state: &State,
     request: &v1::GetJobRequest,
-    limit: u32,
+    limit: page::Limit,
 ) -> Result<v1::GetJobResponse, Status> {
     let job = find(state, JobId(request.job_id))?;
-    let rows = page::rows(request.unit_page_size, limit);
+    let shown_job = job_to_wire(job);
+    let page = Page::new(request.unit_page_size, limit).beside(&shown_job);
     let first = match page::parse::<1>("unit_page_token", &request.unit_page_token)? {
         None => UnitIndex(0),
         Some([index]) => u32::try_from(index)
@@ -274,14 +284,12 @@ fn get(
             .map_err(|_| page::damaged("unit_page_token", &request.unit_page_token))?,
     };
     let mut units = job.units.range(first..);
-    let shown = units
-        .by_ref()
-        .take(rows)
-        .map(|(index, unit)| unit_to_wire(state, job, *index, unit))
-        .collect();
+    let shown = page.fill(&mut units, |(index, unit)| {
+        unit_to_wire(state, job, *index, unit)
+    });
     Ok(v1::GetJobResponse {
         revision: state.revision.get(),
-        job: Some(job_to_wire(job)),
+        job: Some(shown_job),
         units: shown,
         next_unit_page_token: units
             .next()
@@ -292,28 +300,27 @@ fn get(
 fn list(
     (state, caller): (&State, &Caller),
     request: &v1::ListJobsRequest,
-    limit: u32,
+    limit: page::Limit,
 ) -> Result<v1::ListJobsResponse, Status> {
-    let rows = page::rows(request.page_size, limit);
+    let mut page = Page::new(request.page_size, limit);
     let newest = match page::parse::<1>("page_token", &request.page_token)? {
         None => JobId(u64::MAX),
         Some([id]) => JobId(id),
     };
     let phases: BTreeSet<i32> = request.phases.iter().copied().collect();
-    let mut jobs = Vec::new();
     let mut next_page_token = String::new();
     for (examined, (id, job)) in state.jobs.range(..=newest).rev().enumerate() {
-        if jobs.len() == rows || examined == page::EXAMINED_ROWS_MAX {
+        if page.is_full() || examined == page::EXAMINED_ROWS_MAX {
             next_page_token = id.to_string();
             break;
         }
         if matches(job, request, &phases) && caller.sees(state, job) {
-            jobs.push(job_to_wire(job));
+            page.add(job_to_wire(job));
         }
     }
     Ok(v1::ListJobsResponse {
         revision: state.revision.get(),
-        jobs,
+        jobs: page.into_rows(),
         next_page_token,
     })
 }
@@ -332,4 +339,46 @@ fn is_of(job: &Job, pipeline: PipelineId) -> bool {
     job.pipeline
         .as_ref()
         .is_some_and(|mark| mark.id == pipeline)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use muster_core::testing::{Cluster, single};
+    use prost::Message as _;
+
+    use super::*;
+
+    /// Bytes of the largest message where the settings do not say.
+    const MESSAGE_BYTES: usize = 16 << 20;
+
+    #[test]
+    fn jobs_with_long_specifications_are_all_listed_over_several_pages() {
+        let mut cluster = Cluster::new();
+        let mut submitted: Vec<u64> = Vec::new();
+        for _ in 0..20 {
+            let mut spec = single("large", 1, 0);
+            spec.groups[0].command.push("x".repeat(1_000_000));
+            submitted.push(cluster.submit(spec).get());
+        }
+        submitted.reverse();
+        let limit = page::Limit::new(1_000, MESSAGE_BYTES);
+        let mut request = v1::ListJobsRequest {
+            page_size: 1_000,
+            ..v1::ListJobsRequest::default()
+        };
+        let (mut listed, mut pages) = (Vec::new(), 0);
+        loop {
+            let answer = list((&cluster.state, &Caller::Open), &request, limit).unwrap();
+            assert!(answer.encoded_len() < MESSAGE_BYTES);
+            pages += 1;
+            listed.extend(answer.jobs.iter().map(|job| job.id));
+            if answer.next_page_token.is_empty() {
+                break;
+            }
+            request.page_token = answer.next_page_token;
+        }
+        assert_eq!(listed, submitted);
+        assert_eq!(pages, 3, "of nine jobs at most");
+    }
 }

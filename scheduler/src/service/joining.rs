@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use metrics::counter;
 use muster_core::access::TokenHash;
+use muster_core::ids::RequestId;
 use muster_core::state::State;
 use muster_proto::status;
 use muster_proto::v1;
@@ -53,14 +54,16 @@ impl JoinService for Joining {
         let authorities_pem = self.authorities().await?;
         let authority = self.authority()?;
         let csr = SigningRequest::parse(&request.csr_pem).map_err(|error| bad_csr(&error))?;
-        let shown = self.prove(&request, deadline).await?;
+        let (id, token) = self.prove(&request.token, deadline).await?;
         let host = request.host;
         // From here on the audit log has it, also if it is refused.
         write(
             &self.0,
             Kind::UseJoinToken(v1::UseJoinTokenRequest {
+                request_id: request_id(&token, &csr.public_key(), &host),
+                id,
+                token_hash: token.0.to_vec().into(),
                 host: host.clone(),
-                ..shown
             }),
             (deadline, from, Caller::Nobody),
         )
@@ -144,13 +147,9 @@ impl Joining {
         signed.map_err(|error| unsigned(&error))
     }
 
-    /// What is left of a request whose token is known here: strangers write nothing into the log, not even refusals.
-    async fn prove(
-        &self,
-        request: &v1::JoinRequest,
-        deadline: Instant,
-    ) -> Result<v1::UseJoinTokenRequest, Status> {
-        let token = JoinToken::new(&request.token);
+    /// Name and hash of a token that is known here: strangers write nothing into the log, not even refusals.
+    async fn prove(&self, token: &str, deadline: Instant) -> Result<(String, TokenHash), Status> {
+        let token = JoinToken::new(token);
         let id = token.id().unwrap_or_default().to_owned();
         let hash = TokenHash(token.hash());
         let is_known = |state: &State| {
@@ -172,12 +171,7 @@ impl Joining {
                 &[],
             ));
         }
-        Ok(v1::UseJoinTokenRequest {
-            request_id: request.request_id.clone(),
-            id,
-            token_hash: hash.0.to_vec().into(),
-            host: String::new(),
-        })
+        Ok((id, hash))
     }
 
     async fn note_renewal(&self, host: &str, from: Option<SocketAddr>, refusal: Option<&Status>) {
@@ -185,6 +179,20 @@ impl Joining {
         let record = Record::told("RenewCertificate", (&who, format!("host {host}")), from);
         self.0.note(record.answered_with(refusal)).await;
     }
+}
+
+/// What makes a repeated join one use of the token: who has the same token, key and name is whoever asked before. What the worker says
+/// itself does not count, or one use could be made to stand for two hosts.
+fn request_id(token: &TokenHash, key: &[u8], host: &str) -> String {
+    let mut all = Vec::new();
+    for part in [&token.0[..], key, host.as_bytes()] {
+        // Else the end of one could be the begin of the next.
+        all.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        all.extend_from_slice(part);
+    }
+    let mut id = [0; 16];
+    id.copy_from_slice(&muster_tls::digest(&all)[..16]);
+    RequestId(u128::from_be_bytes(id)).to_string()
 }
 
 fn bad_csr(error: &IssueError) -> Status {
@@ -195,4 +203,25 @@ fn bad_csr(error: &IssueError) -> Status {
 fn unsigned(error: &IssueError) -> Status {
     tracing::error!(%error, "this replica cannot sign certificates");
     Status::unavailable("this replica cannot sign certificates now: its log tells why")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_join_is_one_use_and_one_with_another_key_or_name_is_not() {
+        let token = TokenHash([7; 32]);
+        let first = request_id(&token, b"key", "gpu-1");
+        assert_eq!(request_id(&token, b"key", "gpu-1"), first);
+        assert!(first.parse::<RequestId>().is_ok(), "{first}");
+        for other in [
+            request_id(&TokenHash([8; 32]), b"key", "gpu-1"),
+            request_id(&token, b"yek", "gpu-1"),
+            request_id(&token, b"key", "gpu-2"),
+            request_id(&token, b"keyg", "pu-1"),
+        ] {
+            assert_ne!(other, first);
+        }
+    }
 }

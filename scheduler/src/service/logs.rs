@@ -8,14 +8,18 @@ use muster_proto::status::{self, ErrorReport, NOT_LEADER};
 use muster_proto::v1;
 use muster_proto::v1::log_request;
 use muster_proto::v1::stream_logs_request::Start;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
-use tonic::{Code, Status};
+use tonic::{Code, Status, Streaming};
 
 use crate::leader::ToWorker;
 use crate::service::context::Context;
 use crate::service::log_source::{self, Source};
 use crate::service::replies::{LogPiece, LogReply, unreachable};
 use crate::service::stopping::{Messages, until_stopped};
+
+/// Connections to the leader that one replica opens at a time for readers of output.
+pub(crate) const LOG_CONNECTIONS_MAX: usize = 1_024;
 
 /// Output on its way to a client.
 pub(crate) type Output = Messages<v1::StreamLogsResponse>;
@@ -46,19 +50,37 @@ pub(crate) async fn stream(
     }
 }
 
+/// Over a connection of its own: what a reader does not read would else hold up writes and shadows, which share one.
 async fn through(
     context: &Context,
     leader: &str,
     request: v1::StreamLogsRequest,
 ) -> Result<Output, Status> {
-    let mut client = context.peers.client(leader)?;
-    let leader = leader.to_owned();
+    let connection = context.admit_log_connection()?;
+    let mut client = context.peers.client_alone(leader)?;
     let begun = client.forward_logs(request).await;
-    let pieces = begun
-        .map_err(|status| broken(&leader, status))?
-        .into_inner();
-    let pieces = pieces.map(move |piece| piece.map_err(|status| broken(&leader, status)));
+    let relayed = Relayed {
+        pieces: begun.map_err(|status| broken(leader, status))?.into_inner(),
+        leader: leader.to_owned(),
+        _connection: connection,
+    };
+    let pieces = unfold(relayed, Relayed::next);
     Ok(until_stopped(pieces, context.stop.clone()))
+}
+
+/// Output that comes from the leader.
+struct Relayed {
+    pieces: Streaming<v1::StreamLogsResponse>,
+    leader: String,
+    _connection: OwnedSemaphorePermit,
+}
+
+impl Relayed {
+    async fn next(mut self) -> Option<(Result<v1::StreamLogsResponse, Status>, Self)> {
+        let piece = self.pieces.next().await?;
+        let piece = piece.map_err(|status| broken(&self.leader, status));
+        Some((piece, self))
+    }
 }
 
 /// What the leader refused is its word; a connection that broke says only that it may be dead, and that

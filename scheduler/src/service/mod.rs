@@ -14,6 +14,7 @@ mod context;
 mod deadline;
 mod debug;
 mod exec;
+mod exec_input;
 mod explain;
 mod export;
 mod forward;
@@ -39,6 +40,7 @@ mod standings;
 mod stopping;
 mod unanswered;
 mod watch;
+mod while_allowed;
 mod worker;
 mod write;
 

@@ -1,6 +1,7 @@
-//! Pages of lists: how many rows, and where to go on.
+//! Pages of lists: how many rows, of how many bytes, and where to go on.
 
 use muster_proto::status;
+use prost::Message;
 use tonic::{Code, Status};
 
 /// Rows of a page whose size was not given.
@@ -8,10 +9,85 @@ const ROWS_DEFAULT: u32 = 100;
 /// Rows looked at for one page, so that a filter that matches little cannot hold a request for long.
 pub(crate) const EXAMINED_ROWS_MAX: usize = 50_000;
 
-/// The number of rows asked for, within the limit.
-pub(crate) fn rows(given: u32, limit: u32) -> usize {
-    let rows = if given == 0 { ROWS_DEFAULT } else { given };
-    usize::try_from(rows.min(limit)).unwrap_or(usize::MAX)
+/// Bytes of rows after which a page ends: half of the largest message, so that there is room for what goes with them.
+const PAGE_BYTES_MAX: usize = 8 << 20;
+/// What is left free in a message for the last row of a page, a job with the longest specification, and for what goes with the rows.
+const LAST_ROW_BYTES: usize = 2 << 20;
+
+/// How large pages may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit {
+    rows: u32,
+    bytes: usize,
+}
+
+impl Limit {
+    /// Of so many rows, in messages of so many bytes.
+    pub(crate) fn new(rows: u32, message_bytes_max: usize) -> Self {
+        let bytes = message_bytes_max.saturating_sub(LAST_ROW_BYTES);
+        Self {
+            rows,
+            bytes: bytes.min(PAGE_BYTES_MAX),
+        }
+    }
+}
+
+/// A page that is being filled. It has a row at least, if there is one: else nobody would come past a large one.
+#[derive(Debug)]
+pub(crate) struct Page<Row> {
+    rows_max: usize,
+    bytes_max: usize,
+    rows: Vec<Row>,
+    bytes: usize,
+}
+
+impl<Row: Message> Page<Row> {
+    /// One of as many rows as were asked for, within the limit.
+    pub(crate) fn new(given: u32, limit: Limit) -> Self {
+        let rows = if given == 0 { ROWS_DEFAULT } else { given };
+        Self {
+            rows_max: usize::try_from(rows.min(limit.rows)).unwrap_or(usize::MAX),
+            bytes_max: limit.bytes,
+            rows: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// The page where something goes with the rows.
+    pub(crate) fn beside(mut self, other: &impl Message) -> Self {
+        self.bytes = other.encoded_len();
+        self
+    }
+
+    /// Whether the next row is for the next page.
+    pub(crate) fn is_full(&self) -> bool {
+        let is_long = !self.rows.is_empty() && self.bytes >= self.bytes_max;
+        is_long || self.rows.len() >= self.rows_max
+    }
+
+    /// One row more.
+    pub(crate) fn add(&mut self, row: Row) {
+        self.bytes = self.bytes.saturating_add(row.encoded_len());
+        self.rows.push(row);
+    }
+
+    /// Fills the page; what is left in `sources` is for the next one.
+    pub(crate) fn fill<Source>(
+        mut self,
+        sources: &mut impl Iterator<Item = Source>,
+        show: impl Fn(Source) -> Row,
+    ) -> Vec<Row> {
+        while !self.is_full() {
+            let Some(source) = sources.next() else { break };
+            self.add(show(source));
+        }
+        self.rows
+    }
+
+    /// What it shows.
+    pub(crate) fn into_rows(self) -> Vec<Row> {
+        self.rows
+    }
 }
 
 /// Reads numbers out of a token; none from an empty one.
@@ -58,10 +134,36 @@ mod tests {
         }
     }
 
+    /// The rows of one page; what is left is for the next.
+    fn filled(given: u32, limit: Limit, rows: &mut impl Iterator<Item = usize>) -> Vec<usize> {
+        let page: Page<Vec<u8>> = Page::new(given, limit);
+        let shown = page.fill(rows, |bytes| vec![0; bytes]);
+        shown.iter().map(Vec::len).collect()
+    }
+
     #[test]
     fn pages_have_a_default_and_a_limit() {
-        assert_eq!(rows(0, 1_000), 100);
-        assert_eq!(rows(7, 1_000), 7);
-        assert_eq!(rows(u32::MAX, 1_000), 1_000);
+        let limit = Limit::new(1_000, usize::MAX);
+        let rows = |given| filled(given, limit, &mut std::iter::repeat_n(1, 2_000)).len();
+        assert_eq!(rows(0), 100);
+        assert_eq!(rows(7), 7);
+        assert_eq!(rows(u32::MAX), 1_000);
+    }
+
+    #[test]
+    fn a_page_ends_with_the_row_that_is_too_much_and_never_before_the_first() {
+        let limit = Limit::new(1_000, LAST_ROW_BYTES + 100);
+        let mut rows = [60, 60, 500, 1, 1].into_iter();
+        let mut page = || filled(0, limit, &mut rows);
+        assert_eq!(page(), [60, 60]);
+        assert_eq!(page(), [500]);
+        assert_eq!(page(), [1, 1]);
+        assert!(page().is_empty());
+        // What goes with the rows counts, and a message that has no room for two rows has room for one.
+        let beside: Page<Vec<u8>> = Page::new(0, limit).beside(&vec![0u8; 90]);
+        let shown = beside.fill(&mut [60, 60].into_iter(), |bytes| vec![0; bytes]);
+        assert_eq!(shown.len(), 1);
+        let tight = Limit::new(1_000, 1);
+        assert_eq!(filled(0, tight, &mut [7, 7].into_iter()), [7]);
     }
 }

@@ -11,7 +11,7 @@ use tonic::Status;
 use crate::service::context::Context;
 use crate::service::gate::Caller;
 use crate::service::local_write::{check_level, check_specs, command, propose, rehearse};
-use crate::service::page;
+use crate::service::page::{self, Page};
 
 /// Carries a submission out on the leader.
 pub(crate) async fn submit(
@@ -56,18 +56,17 @@ pub(crate) fn get(state: &State, id: PipelineId) -> Result<v1::GetPipelineRespon
 pub(crate) fn list(
     (state, caller): (&State, &Caller),
     request: &v1::ListPipelinesRequest,
-    limit: u32,
+    limit: page::Limit,
 ) -> Result<v1::ListPipelinesResponse, Status> {
-    let rows = page::rows(request.page_size, limit);
+    let mut page = Page::new(request.page_size, limit);
     let newest = match page::parse::<1>("page_token", &request.page_token)? {
         None => PipelineId(u64::MAX),
         Some([id]) => PipelineId(id),
     };
-    let mut pipelines = Vec::new();
     let mut next_page_token = String::new();
     let known = state.index.pipelines.range(..=newest).rev();
     for (examined, (id, _)) in known.enumerate() {
-        if pipelines.len() == rows || examined == page::EXAMINED_ROWS_MAX {
+        if page.is_full() || examined == page::EXAMINED_ROWS_MAX {
             next_page_token = id.to_string();
             break;
         }
@@ -75,11 +74,13 @@ pub(crate) fn list(
             continue;
         }
         let pipeline = pipeline_to_wire(state, *id);
-        pipelines.extend(pipeline.filter(|pipeline| matches(pipeline, request)));
+        if let Some(pipeline) = pipeline.filter(|pipeline| matches(pipeline, request)) {
+            page.add(pipeline);
+        }
     }
     Ok(v1::ListPipelinesResponse {
         revision: state.revision.get(),
-        pipelines,
+        pipelines: page.into_rows(),
         next_page_token,
     })
 }

@@ -84,6 +84,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_watch_from_the_last_revision_that_there_can_be_shows_nothing() {
+        let hub = WatchHub::new(Revision(5), 10, 100);
+        let last = Revision(u64::MAX);
+        let mut watch = hub
+            .subscribe(|| state(0, 5), Some(last), WatchFilter::default())
+            .unwrap();
+        let (revision, events) = watch.next().await.unwrap();
+        assert_eq!((revision, events.len()), (last, 0));
+    }
+
+    #[tokio::test]
     async fn a_start_that_is_compacted_is_refused() {
         let hub = WatchHub::new(Revision(9), 10, 100);
         let gone = hub.subscribe(|| state(4, 9), Some(Revision(3)), WatchFilter::default());

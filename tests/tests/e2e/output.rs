@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use muster_client::Client;
 use muster_proto::v1;
+use muster_proto::v1::job_service_client::JobServiceClient;
 use muster_tests::{
     Cluster, PATIENCE, Shape, eventually, only_attempt, printed, shell, submit, with_gpus,
 };
@@ -15,11 +16,18 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 use tokio::time::{sleep, timeout};
+use tonic::transport::Endpoint;
 
 /// How long a reader pauses: connections of clients are given up after 4 s without a sign of life.
 const PAUSE: Duration = Duration::from_secs(8);
 /// More than all buffers on the way to a reader hold.
 const LONG_OUTPUT_BYTES: usize = 64 << 20;
+/// Readers who read nothing, and what each could: more than one connection takes on without being read.
+const IDLE_READERS: usize = 4;
+/// See [`IDLE_READERS`].
+const UNREAD_BYTES: usize = 16 << 20;
+/// How long a submission may take that nothing holds up.
+const SUBMISSION_MAX: Duration = Duration::from_secs(10);
 
 const SMALL: Shape = Shape {
     replicas: 3,
@@ -389,6 +397,42 @@ async fn a_reader_that_pauses_loses_nothing_of_a_command() {
     let read = read.unwrap().unwrap();
     assert!(read.status.success(), "{:?}", read.status);
     assert_eq!(read.stdout.len(), LONG_OUTPUT_BYTES);
+}
+
+#[tokio::test]
+async fn readers_who_read_nothing_hold_up_no_writes_through_their_replica() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    let script = format!("head -c {UNREAD_BYTES} /dev/zero; exec sleep 1000");
+    let id = submit(&client, shell(&script)).await;
+    only_attempt(&client, id).await;
+    let follower = (cluster.leader(&client).await + 1) % 3;
+    let address = &cluster.addresses[follower];
+    let mut unread = Vec::new();
+    for _ in 0..IDLE_READERS {
+        // Each has a connection to its replica, as other clients have.
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let mut reader = JobServiceClient::new(endpoint.connect().await.unwrap());
+        let request = v1::StreamLogsRequest {
+            job_id: id.get(),
+            stream: v1::LogStream::Stdout.into(),
+            follow: true,
+            ..v1::StreamLogsRequest::default()
+        };
+        let pieces = reader.stream_logs(request).await.unwrap().into_inner();
+        unread.push((reader, pieces));
+    }
+    // Until all buffers on the way are full.
+    sleep(PAUSE).await;
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let mut other = JobServiceClient::new(endpoint.connect().await.unwrap());
+    let submitted = other.submit_job(v1::SubmitJobRequest {
+        request_id: "not held up".to_owned(),
+        spec: Some(shell("true")),
+        ..v1::SubmitJobRequest::default()
+    });
+    let submitted = timeout(SUBMISSION_MAX, submitted).await;
+    assert!(matches!(submitted, Ok(Ok(_))), "{submitted:?}");
 }
 
 #[tokio::test]

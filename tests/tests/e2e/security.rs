@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_client::{
-    Client, ClientConfig, ClientError, ExecOptions, TlsSettings, Token, WatchFilter, WatchUpdate,
+    Client, ClientConfig, ClientError, ExecOptions, LogsRequest, TlsSettings, Token, WatchFilter,
+    WatchUpdate,
 };
-use muster_core::ids::{JobId, Revision};
+use muster_core::ids::{JobId, Revision, TaskIndex};
 use muster_proto::status::ErrorReport;
 use muster_proto::v1::event::Kind;
 use muster_proto::{FILE_DESCRIPTOR_SET, v1};
@@ -466,6 +467,50 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_removed_reads_and_types_no_more() {
+    let cluster = SecuredCluster::start().await;
+    let ada = cluster.add_user(&["ada", "--role", "user"]).await;
+    let as_ada = cluster.client_of(None, Some(ada)).await;
+    let id = submit(&as_ada, shell("while :; do echo more; sleep 0.1; done")).await;
+    only_attempt(&as_ada, id).await;
+    let mut logs = as_ada.logs(LogsRequest {
+        job: id,
+        task: TaskIndex(0),
+        stream: v1::LogStream::Stdout,
+        follow: true,
+        ..LogsRequest::default()
+    });
+    assert!(logs.next().await.unwrap().is_some());
+    let command = ExecOptions {
+        job: id,
+        author: "ada".to_owned(),
+        command: vec!["cat".to_owned()],
+        ..ExecOptions::default()
+    };
+    // It says nothing by itself.
+    let mut beside = as_ada.exec(command).await.unwrap();
+    assert!(beside.next().await.unwrap().is_some());
+    drop(cluster.muster(None, &["user", "remove", "ada"]).await.ok());
+    let sent_away = async {
+        while beside.next().await?.is_some() {}
+        Ok::<(), ClientError>(())
+    };
+    let refused = timeout(PATIENCE, sent_away).await.unwrap().unwrap_err();
+    assert_eq!(refused.reason(), Some("NOT_YOURS"), "{refused}");
+    let sent_away = async {
+        while logs.next().await?.is_some() {}
+        Ok::<(), ClientError>(())
+    };
+    let refused = timeout(PATIENCE, sent_away).await.unwrap().unwrap_err();
+    // Whoever asks again with the token is told that it is none.
+    let reason = refused.reason();
+    assert!(
+        matches!(reason, Some("NOT_YOURS" | "BAD_TOKEN")),
+        "{refused}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_users_certificate_is_worth_the_role_that_its_name_has_here() {
     let cluster = SecuredCluster::start().await;
     cluster.cert(&["client", "carol"]).await;
@@ -538,6 +583,34 @@ async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else(
     assert!(said.contains("request_bytes_per_user_max"), "{said}");
     carol.submit_job(shell("true")).await.unwrap();
     admin.submit_job(large).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_sends_little() {
+    let cluster = SecuredCluster::start().await;
+    let nobody = channel(&cluster.addresses[0], &cluster.tls(None))
+        .await
+        .unwrap();
+    // Anybody may call these. The text is in the field that each would look for one in.
+    for path in [
+        "/grpc.health.v1.Health/Check",
+        "/muster.v1.JoinService/GetAuthorities",
+    ] {
+        let answer = async |bytes: usize| {
+            let mut grpc = Grpc::new(nobody.clone());
+            grpc.ready().await.unwrap();
+            let request = Request::new(v1::JoinRequest {
+                request_id: "x".repeat(bytes),
+                ..v1::JoinRequest::default()
+            });
+            let codec: ProstCodec<v1::JoinRequest, ()> = ProstCodec::default();
+            let path = PathAndQuery::from_static(path);
+            let answer = grpc.unary(request, path, codec).await;
+            answer.map_or_else(|status| ErrorReport::of(&status).reason, |_| String::new())
+        };
+        assert_eq!(answer(100 << 10).await, "TOO_MANY_BYTES", "{path}");
+        assert_eq!(answer(1 << 10).await, "", "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

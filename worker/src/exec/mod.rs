@@ -17,7 +17,7 @@ use muster_supervisor::{RunId, TaskDirectory};
 use muster_tls::Dialer;
 use tokio::sync::Semaphore;
 
-use crate::limits::EXEC_SESSIONS_ON_HOST_MAX;
+use crate::limits::{EXEC_PROGRAM_BYTES_SHOWN, EXEC_SESSIONS_ON_HOST_MAX};
 use crate::metrics;
 use crate::runner::Runner;
 
@@ -68,7 +68,7 @@ impl Execs {
             self.runner.announce_exec(id);
             None
         };
-        tracing::info!(%id, author = open.author, program = open.command.first(), refusal, "a command beside a task");
+        tracing::info!(%id, author = open.author, program = program(&open), refusal, "a command beside a task");
         let dialer = self.dialer.clone();
         let directory = TaskDirectory::below(&self.tasks, id);
         tokio::spawn(async move {
@@ -89,5 +89,28 @@ impl Execs {
             }
             drop(place);
         });
+    }
+}
+
+/// The program that is to run, as the log shows it.
+fn program(open: &v1::ExecOpen) -> Option<&str> {
+    let program = open.command.first()?;
+    Some(&program[..program.floor_char_boundary(EXEC_PROGRAM_BYTES_SHOWN)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_shows_the_begin_of_a_long_name() {
+        let open = |program: String| v1::ExecOpen {
+            command: vec![program, "file".to_owned()],
+            ..v1::ExecOpen::default()
+        };
+        assert_eq!(program(&open("cat".to_owned())), Some("cat"));
+        let long = open(format!("x{}", "é".repeat(EXEC_PROGRAM_BYTES_SHOWN)));
+        let shown = program(&long).map(str::len);
+        assert_eq!(shown, Some(EXEC_PROGRAM_BYTES_SHOWN - 1));
     }
 }

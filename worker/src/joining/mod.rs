@@ -113,7 +113,8 @@ async fn join(
     let token = token(config)?;
     let csr_pem = identity.signing_request()?;
     let asked = ask::Join {
-        // The same for every try with this key: the token is used once, also if this process dies in between.
+        // The same for every try with this key: the token is used once, also if this process dies in between. Replicas of today make
+        // one of their own, of the same.
         request_id: request_id(&token, identity)?,
         token,
         host: host.to_owned(),

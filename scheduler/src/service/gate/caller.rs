@@ -1,9 +1,11 @@
 //! Who calls, and what that means for jobs.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use muster_core::access::{Role, User};
 use muster_core::ids::JobId;
+use muster_core::rights::may_enter;
 use muster_core::spec::DEFAULT_QUEUE;
 use muster_core::state::{Job, State};
 use muster_proto::status;
@@ -90,6 +92,53 @@ impl Caller {
         )))
     }
 
+    /// Refuses to go on showing what belongs to a job that they saw when they asked.
+    pub(crate) fn still_sees(
+        &self,
+        (state, now_ms): (&State, u64),
+        job: JobId,
+    ) -> Result<(), Status> {
+        if self.is_trusted() {
+            return Ok(());
+        }
+        self.present((state, now_ms))?;
+        // One that is forgotten by now was theirs to see.
+        let job = state.job(job);
+        job.map_or(Ok(()), |job| self.require_sight(state, job))
+    }
+
+    /// Refuses to let them go on in a task of a job that they have entered.
+    pub(crate) fn still_enters(
+        &self,
+        (state, now_ms): (&State, u64),
+        job: JobId,
+    ) -> Result<(), Status> {
+        if self.is_trusted() {
+            return Ok(());
+        }
+        let (name, user) = self.present((state, now_ms))?;
+        let admin = (user.role == Role::Admin).then(|| name.to_owned());
+        let admins: BTreeSet<String> = admin.into_iter().collect();
+        let job = state.job(job);
+        let enters = job.is_none_or(|job| may_enter(job, name, &admins));
+        if user.role >= Role::User && enters {
+            return Ok(());
+        }
+        Err(not_theirs(
+            "your role does not let you into this task any more",
+        ))
+    }
+
+    /// Who they are, if they are somebody still. The state's time stands while nothing happens, a token expires all the same.
+    fn present<'a>(
+        &'a self,
+        (state, now_ms): (&'a State, u64),
+    ) -> Result<(&'a str, &'a User), Status> {
+        let has_expired = matches!(self, Self::Federated(it) if it.until_ms <= now_ms);
+        let found = self.user(state).filter(|_| !has_expired);
+        found.ok_or_else(gone)
+    }
+
     /// Whether they decide what only admins decide beside the table: `None` where settings decide, because nobody has to prove
     /// who they are.
     pub(crate) fn is_admin(&self, state: &State) -> Option<bool> {
@@ -133,9 +182,7 @@ impl Caller {
             return Ok(());
         }
         let Some((name, user)) = self.user(state) else {
-            return Err(not_theirs(
-                "you were removed meanwhile, or your token has expired",
-            ));
+            return Err(gone());
         };
         if let Some(queue) = queues(write)
             .into_iter()
@@ -173,6 +220,10 @@ impl fmt::Display for Caller {
             Self::Nobody => formatter.write_str("nobody"),
         }
     }
+}
+
+fn gone() -> Status {
+    not_theirs("you were removed meanwhile, or your token has expired")
 }
 
 fn not_theirs(message: &str) -> Status {
@@ -238,4 +289,80 @@ fn job_acted_on(write: &Kind) -> Option<JobId> {
         _ => return None,
     };
     Some(JobId(id))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use std::sync::Arc;
+
+    use muster_core::testing::{Cluster, single};
+
+    use super::*;
+
+    fn user(role: Role) -> Arc<User> {
+        Arc::new(User {
+            role,
+            queues: BTreeSet::new(),
+            token: None,
+        })
+    }
+
+    /// Whether somebody goes on to see a job of ada, and to be in a task of it.
+    fn goes_on(caller: &Caller, now: (&State, u64), job: JobId) -> (bool, bool) {
+        let (sees, enters) = (caller.still_sees(now, job), caller.still_enters(now, job));
+        (sees.is_ok(), enters.is_ok())
+    }
+
+    #[test]
+    fn whoever_was_removed_or_has_another_role_does_not_go_on() {
+        let mut cluster = Cluster::new();
+        let job = cluster.submit(single("train", 1, 0));
+        for (name, role) in [("ada", Role::User), ("grace", Role::Admin)] {
+            cluster.state.users.insert(Arc::from(name), user(role));
+        }
+        let (ada, grace) = (
+            Caller::User("ada".to_owned()),
+            Caller::User("grace".to_owned()),
+        );
+        assert_eq!(goes_on(&ada, (&cluster.state, 0), job), (true, true));
+        assert_eq!(goes_on(&grace, (&cluster.state, 0), job), (true, true));
+        cluster
+            .state
+            .users
+            .insert(Arc::from("ada"), user(Role::Viewer));
+        cluster
+            .state
+            .users
+            .insert(Arc::from("grace"), user(Role::Operator));
+        assert_eq!(goes_on(&ada, (&cluster.state, 0), job), (true, false));
+        assert_eq!(goes_on(&grace, (&cluster.state, 0), job), (true, false));
+        cluster.state.users.remove("ada");
+        assert_eq!(goes_on(&ada, (&cluster.state, 0), job), (false, false));
+        let refused = ada.still_sees((&cluster.state, 0), job).unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        // What is forgotten by now was theirs; who must prove nothing goes on.
+        assert_eq!(
+            goes_on(&grace, (&cluster.state, 0), JobId(999)),
+            (true, true)
+        );
+        for trusted in [Caller::Open, Caller::Replica] {
+            assert_eq!(goes_on(&trusted, (&cluster.state, 0), job), (true, true));
+        }
+    }
+
+    #[test]
+    fn whoever_has_a_token_for_a_while_goes_on_for_as_long() {
+        let mut cluster = Cluster::new();
+        let job = cluster.submit(single("train", 1, 0));
+        let until_ms = cluster.state.time.0 + 1_000;
+        let ada = Caller::Federated(Federated {
+            name: "ada".to_owned(),
+            user: user(Role::User),
+            until_ms,
+        });
+        let state = &cluster.state;
+        assert_eq!(goes_on(&ada, (state, until_ms - 1), job), (true, true));
+        assert_eq!(goes_on(&ada, (state, until_ms), job), (false, false));
+    }
 }

@@ -32,6 +32,7 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use crate::audit_log::Record;
+use crate::config::Limits;
 use crate::metrics::names;
 use crate::service::context::Context;
 pub(crate) use caller::{Caller, caller_of};
@@ -41,7 +42,7 @@ use federated::Federated;
 pub(crate) use federated::Provider;
 use rates::{Allowance, Rates};
 use rights::Need;
-use sizes::{Parcel, Room, Sizes, measured};
+use sizes::{Limit, Parcel, Room, Sizes, measured};
 
 /// Reason of a refusal for calls that come too fast.
 const TOO_MANY_CALLS: &str = "TOO_MANY_CALLS";
@@ -55,6 +56,12 @@ const STRANGERS: Allowance = Allowance {
     per_second: STRANGERS_CALLS_PER_SECOND,
     at_once: STRANGERS_CALLS_AT_ONCE,
 };
+
+/// Bytes of one request of those who are nobody: a certificate signing request with a token has a few thousand.
+const STRANGERS_REQUEST_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of all requests of those from one address who are nobody that are not answered yet: a rack of workers that join at once has
+/// room.
+const STRANGERS_OUTSTANDING_BYTES_MAX: u64 = 4 << 20;
 
 /// Puts a [`Gate`] in front of services.
 #[derive(Clone)]
@@ -117,6 +124,7 @@ where
         let method = request.uri().path().to_owned();
         let method = method.as_str();
         let call = Call::begin(method);
+        let from = peer.as_ref().and_then(|peer| peer.address);
         let passed = match &peer {
             None if self.layer.context.config.tls.is_on() => Err(unsecured()),
             None => Ok(Caller::Open),
@@ -124,10 +132,10 @@ where
         };
         match passed {
             Ok(caller) => {
-                if let Some(address) = peer.and_then(|peer| peer.address) {
+                if let Some(address) = from {
                     request.extensions_mut().insert(connection(address));
                 }
-                let parcel = self.layer.parcel(method, &caller);
+                let parcel = self.layer.parcel(method, &caller, from);
                 request.extensions_mut().insert(caller);
                 let parcel = parcel.map(Arc::new);
                 let request = match &parcel {
@@ -145,7 +153,6 @@ where
                 })
             }
             Err(refusal) => {
-                let from = peer.and_then(|peer| peer.address);
                 let refused = refuse(self.layer.context.clone(), method.to_owned(), refusal, from);
                 Box::pin(async move {
                     let answer = refused.await.into_http();
@@ -208,26 +215,18 @@ impl GateLayer {
         provider.prove(text, self.context.handle.now_ms()).map(Some)
     }
 
-    /// What counts the bytes that a user sends. What is typed into a command beside a task goes on for as long as that, and is
-    /// held up by whoever does not read it.
-    fn parcel(&self, method: &str, caller: &Caller) -> Option<Parcel> {
-        let name = caller.name()?;
+    /// What counts the bytes of a call, if somebody sends it whose bytes are counted.
+    fn parcel(&self, method: &str, caller: &Caller, from: Option<SocketAddr>) -> Option<Parcel> {
         let limits = self.context.settings.borrow().limits;
-        let room = Room {
-            of_request: limits.request_bytes_per_user_max,
-            outstanding: limits.outstanding_bytes_per_user_max,
-        };
-        let is_counted = method != "/muster.v1.JobService/Exec";
-        is_counted.then(|| Parcel::new(&self.sizes, name, room))
+        let (sender, room) = counted(method, caller, from, &limits)?;
+        Some(Parcel::new(&self.sizes, &sender, room))
     }
 
     /// Refuses an address from which too many calls came lately of somebody who did not prove to be anybody.
     fn take_strangers_turn(&self, peer: &SecuredPeer) -> Result<(), Refusal> {
-        let from = { peer.address }.map_or_else(String::new, |address| address.ip().to_string());
         // No user's name has a space.
-        let taken = self
-            .rates
-            .take(&format!("from {from}"), Instant::now(), STRANGERS);
+        let who = stranger(peer.address);
+        let taken = self.rates.take(&who, Instant::now(), STRANGERS);
         taken.map_err(|wait| {
             let limit = (STRANGERS.per_second, "STRANGERS_CALLS_PER_SECOND");
             too_many(
@@ -254,6 +253,46 @@ impl GateLayer {
             too_many(&caller.to_string(), limit, wait)
         })
     }
+}
+
+/// Whose bytes a call takes, as messages name them, and how many they may be; none where they are not counted: workers and replicas
+/// send what they must. What is typed into a command beside a task goes on for as long as that, and is held up by whoever does not
+/// read it.
+fn counted(
+    method: &str,
+    caller: &Caller,
+    from: Option<SocketAddr>,
+    limits: &Limits,
+) -> Option<(String, Room)> {
+    let limit = |bytes, name| Limit { bytes, name };
+    if *caller == Caller::Nobody {
+        let room = Room {
+            of_request: limit(STRANGERS_REQUEST_BYTES_MAX, "STRANGERS_REQUEST_BYTES_MAX"),
+            outstanding: limit(
+                STRANGERS_OUTSTANDING_BYTES_MAX,
+                "STRANGERS_OUTSTANDING_BYTES_MAX",
+            ),
+        };
+        return Some((stranger(from), room));
+    }
+    let is_counted = caller.name().is_some() && method != "/muster.v1.JobService/Exec";
+    let room = Room {
+        of_request: limit(
+            limits.request_bytes_per_user_max,
+            "limits.request_bytes_per_user_max",
+        ),
+        outstanding: limit(
+            limits.outstanding_bytes_per_user_max,
+            "limits.outstanding_bytes_per_user_max",
+        ),
+    };
+    is_counted.then(|| (caller.to_string(), room))
+}
+
+/// As whom those are known who are nobody: by where they call from.
+fn stranger(from: Option<SocketAddr>) -> String {
+    let from = from.map_or_else(String::new, |address| address.ip().to_string());
+    format!("whoever calls without a certificate from {from}")
 }
 
 /// Who calls, and with which role.
@@ -349,6 +388,37 @@ fn connection(address: SocketAddr) -> TcpConnectInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_counted_of_users_by_name_and_of_strangers_by_address() {
+        let limits = Limits::default();
+        let health = "/grpc.health.v1.Health/Check";
+        let sender = |method: &str, caller: &Caller, from: &str| {
+            let from = from.parse().ok();
+            let (sender, room) = counted(method, caller, from, &limits)?;
+            Some((sender, room.of_request.bytes, room.outstanding.bytes))
+        };
+        let near = sender(health, &Caller::Nobody, "10.0.0.1:7");
+        let (who, of_request, outstanding) = near.clone().unwrap_or_default();
+        assert!(who.ends_with("from 10.0.0.1"), "{who}");
+        assert_eq!((of_request, outstanding), (64 << 10, 4 << 20));
+        assert_eq!(sender(health, &Caller::Nobody, "10.0.0.1:8"), near);
+        assert_ne!(sender(health, &Caller::Nobody, "10.0.0.2:7"), near);
+        let ada = Caller::User("ada".to_owned());
+        let of_ada = (
+            "user `ada`".to_owned(),
+            limits.request_bytes_per_user_max,
+            limits.outstanding_bytes_per_user_max,
+        );
+        assert_eq!(sender(health, &ada, "10.0.0.1:7"), Some(of_ada));
+        assert_eq!(
+            sender("/muster.v1.JobService/Exec", &ada, "10.0.0.1:7"),
+            None
+        );
+        for trusted in [Caller::Replica, Caller::Worker("gpu-1".to_owned())] {
+            assert_eq!(sender(health, &trusted, "10.0.0.1:7"), None);
+        }
+    }
 
     #[test]
     fn a_refusal_is_on_record_under_the_name_that_the_audit_log_is_asked_for() {

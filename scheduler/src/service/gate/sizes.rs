@@ -1,4 +1,4 @@
-//! How much each user may send.
+//! How much each caller may send.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,19 +16,28 @@ use crate::metrics::names;
 
 /// Reason of a refusal for requests that are too large, alone or together.
 const TOO_MANY_BYTES: &str = "TOO_MANY_BYTES";
+/// How a limit is called that the settings have.
+const SETTING: &str = "limits.";
 /// When there may be room for more.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What a user may send.
+/// A number of bytes that a caller may send, and how it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) bytes: u64,
+    pub(super) name: &'static str,
+}
+
+/// What a caller may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     /// Bytes of one request.
-    pub(super) of_request: u64,
+    pub(super) of_request: Limit,
     /// Bytes of all requests that are not answered yet.
-    pub(super) outstanding: u64,
+    pub(super) outstanding: Limit,
 }
 
-/// The bytes that each user has sent and that are not answered for yet.
+/// The bytes that each caller has sent and that are not answered for yet.
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
     held: Mutex<BTreeMap<String, u64>>,
@@ -38,17 +47,17 @@ pub(super) struct Sizes {
 #[derive(Debug)]
 pub(super) struct Parcel {
     sizes: Arc<Sizes>,
-    user: String,
+    sender: String,
     room: Room,
     bytes: AtomicU64,
 }
 
 impl Parcel {
-    /// Of a request that begins.
-    pub(super) fn new(sizes: &Arc<Sizes>, user: &str, room: Room) -> Self {
+    /// Of a request that begins. Whoever sends it is named as messages name them.
+    pub(super) fn new(sizes: &Arc<Sizes>, sender: &str, room: Room) -> Self {
         Self {
             sizes: Arc::clone(sizes),
-            user: user.to_owned(),
+            sender: sender.to_owned(),
             room,
             bytes: AtomicU64::new(0),
         }
@@ -57,36 +66,41 @@ impl Parcel {
     /// Counts further bytes of the request, or says which limit they break.
     fn take(&self, bytes: u64) -> Result<(), Status> {
         let limit = self.room.of_request;
-        if self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limit {
-            let what = format!("sends more than {limit} bytes in one request");
-            let way = "send less at a time, or an admin raises it";
-            return Err(self.refuse(&what, ("request_bytes_per_user_max", limit), (way, None)));
+        if self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limit.bytes {
+            let what = format!("sends more than {} bytes in one request", limit.bytes);
+            let way = if limit.name.starts_with(SETTING) {
+                "send less at a time, or an admin raises it"
+            } else {
+                "send less at a time"
+            };
+            return Err(self.refuse(&what, limit, (way, None)));
         }
         let limit = self.room.outstanding;
         let mut held = { self.sizes.held.lock() }.unwrap_or_else(PoisonError::into_inner);
-        let before = held.get(&self.user).copied().unwrap_or(0);
-        if before.saturating_add(bytes) > limit {
+        let before = held.get(&self.sender).copied().unwrap_or(0);
+        if before.saturating_add(bytes) > limit.bytes {
             drop(held);
-            let what = format!("has requests of more than {limit} bytes that are not answered yet");
+            let what = format!(
+                "has requests of more than {} bytes that are not answered yet",
+                limit.bytes
+            );
             let way = ("wait for answers before more is sent", Some(RETRY));
-            return Err(self.refuse(&what, ("outstanding_bytes_per_user_max", limit), way));
+            return Err(self.refuse(&what, limit, way));
         }
-        held.insert(self.user.clone(), before + bytes);
+        held.insert(self.sender.clone(), before + bytes);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
-    fn refuse(
-        &self,
-        what: &str,
-        (limit_name, limit): (&str, u64),
-        (way, wait): (&str, Option<Duration>),
-    ) -> Status {
+    fn refuse(&self, what: &str, limit: Limit, (way, wait): (&str, Option<Duration>)) -> Status {
         counter!(names::REFUSED_TOTAL, "reason" => TOO_MANY_BYTES).increment(1);
-        let message = format!("user `{}` {what} (limits.{limit_name}): {way}", self.user);
+        let message = format!("{} {what} ({}): {way}", self.sender, limit.name);
         let metadata = [
-            ("limit_name", limit_name.to_owned()),
-            ("limit", limit.to_string()),
+            (
+                "limit_name",
+                limit.name.trim_start_matches(SETTING).to_owned(),
+            ),
+            ("limit", limit.bytes.to_string()),
         ];
         let code = Code::ResourceExhausted;
         match wait {
@@ -101,12 +115,12 @@ impl Drop for Parcel {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let mut held = { self.sizes.held.lock() }.unwrap_or_else(PoisonError::into_inner);
         let left = held
-            .get(&self.user)
+            .get(&self.sender)
             .map_or(0, |held| held.saturating_sub(bytes));
         if left == 0 {
-            held.remove(&self.user);
+            held.remove(&self.sender);
         } else {
-            held.insert(self.user.clone(), left);
+            held.insert(self.sender.clone(), left);
         }
     }
 }
@@ -132,8 +146,14 @@ mod tests {
     use super::*;
 
     const ROOM: Room = Room {
-        of_request: 10,
-        outstanding: 15,
+        of_request: Limit {
+            bytes: 10,
+            name: "limits.a_request",
+        },
+        outstanding: Limit {
+            bytes: 15,
+            name: "all_of_them",
+        },
     };
 
     #[test]
@@ -144,19 +164,19 @@ mod tests {
         first.take(6).unwrap();
         let refused = first.take(1).unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
-        assert!(
-            refused
-                .message()
-                .contains("limits.request_bytes_per_user_max")
+        let said = "ada sends more than 10 bytes in one request (limits.a_request)";
+        assert!(refused.message().starts_with(said), "{refused}");
+        assert_eq!(
+            ErrorReport::of(&refused).metadata["limit_name"],
+            "a_request"
         );
         let second = Parcel::new(&sizes, "ada", ROOM);
         second.take(5).unwrap();
         let refused = second.take(1).unwrap_err();
         assert_eq!(ErrorReport::of(&refused).reason, TOO_MANY_BYTES);
-        assert!(
-            refused
-                .message()
-                .contains("limits.outstanding_bytes_per_user_max")
+        assert_eq!(
+            ErrorReport::of(&refused).metadata["limit_name"],
+            "all_of_them"
         );
         Parcel::new(&sizes, "bob", ROOM).take(10).unwrap();
         drop(first);

@@ -1,0 +1,94 @@
+//! Streams that end once whoever has them may not go on: they were removed, their token has expired, or their role is another one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::unfold;
+use futures::{Stream, StreamExt as _};
+use tokio::time::timeout;
+use tonic::Status;
+
+use crate::service::stopping::Messages;
+
+/// How often it is looked whether somebody may go on while nothing is said.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Says why somebody may not go on.
+pub(crate) type Look = Arc<dyn Fn() -> Result<(), Status> + Send + Sync>;
+
+/// The messages, and a look before each. What `look` says against the next one is the last that is heard.
+pub(crate) fn while_allowed<M: Send + 'static>(
+    messages: impl Stream<Item = Result<M, Status>> + Send + 'static,
+    look: Look,
+) -> Messages<M> {
+    let begun = Some((messages.boxed(), look));
+    Box::pin(unfold(begun, |going| async move {
+        let (mut messages, look) = going?;
+        loop {
+            let message = timeout(LOOK_EVERY, messages.next()).await;
+            if let Err(refusal) = look() {
+                return Some((Err(refusal), None));
+            }
+            if let Ok(message) = message {
+                return message.map(|message| (message, Some((messages, look))));
+            }
+        }
+    }))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures::stream;
+    use tokio::time::Instant;
+    use tonic::Code;
+
+    use super::*;
+
+    /// A look that says no once it is told to.
+    fn look() -> (Arc<AtomicBool>, Look) {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let looked_at = Arc::clone(&is_over);
+        let look: Look = Arc::new(move || {
+            if looked_at.load(Ordering::Acquire) {
+                return Err(Status::permission_denied("not any more"));
+            }
+            Ok(())
+        });
+        (is_over, look)
+    }
+
+    #[tokio::test]
+    async fn what_comes_after_the_right_has_gone_is_not_shown() {
+        let (is_over, look) = look();
+        let mut messages = while_allowed(stream::iter([Ok(1), Ok(2), Ok(3)]), look);
+        assert_eq!(messages.next().await.unwrap().unwrap(), 1);
+        is_over.store(true, Ordering::Release);
+        let told = messages.next().await.unwrap().unwrap_err();
+        assert_eq!(told.code(), Code::PermissionDenied);
+        assert!(messages.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_ends_by_itself_ends_well() {
+        let (_is_over, look) = look();
+        let messages = while_allowed(stream::iter([Ok(1), Ok(2)]), look);
+        let seen: Vec<_> = messages.collect().await;
+        let seen: Result<Vec<u8>, Status> = seen.into_iter().collect();
+        assert_eq!(seen.unwrap(), [1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_says_nothing_ends_soon() {
+        let (is_over, look) = look();
+        let began = Instant::now();
+        let mut messages = while_allowed(stream::pending::<Result<u8, Status>>(), look);
+        assert!(timeout(4 * LOOK_EVERY, messages.next()).await.is_err());
+        is_over.store(true, Ordering::Release);
+        let told = messages.next().await.unwrap().unwrap_err();
+        assert_eq!(told.code(), Code::PermissionDenied);
+        assert!(began.elapsed() <= 6 * LOOK_EVERY);
+    }
+}
