@@ -126,7 +126,7 @@ fn help(error: &ClientError) -> Option<String> {
         }
         ClientError::DeadlineExceeded { .. } => {
             "the cluster may be choosing a leader, or has lost its majority: `muster cluster status \
-             --stale` shows what a single replica sees; --deadline gives more time"
+             --stale` shows what a single replica sees; `muster --deadline 1m ...`, before the command's words, gives more time"
         }
         ClientError::NotFound { .. } => {
             "replicas publish themselves there once they run with `etcd.endpoints` (--etcd), under /muster/<cluster id>/ or what \
