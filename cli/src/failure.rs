@@ -53,6 +53,11 @@ impl Failure {
         }
     }
 
+    /// Whether it is only that nobody reads our output any more.
+    pub(crate) fn is_reader_gone(&self) -> bool {
+        self.lines.is_empty()
+    }
+
     /// Says what each line is about.
     #[must_use]
     pub(crate) fn about(mut self, subject: &str) -> Self {

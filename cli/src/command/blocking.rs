@@ -217,7 +217,7 @@ fn print(screen: &Screen, impacts: &[ImpactView], drain: bool) -> Result<(), Fai
             .collect(),
         format => render_documents(format, impacts)?,
     };
-    screen.data(&text)
+    screen.tell(&text)
 }
 
 /// Lets every target back in, or cancels what is planned; one's failure does not keep the others out.
@@ -240,8 +240,8 @@ pub(crate) async fn unblock(
             false => client.unblock(wire, &user).await,
         };
         match answer {
-            Ok(_) if screen.is_table() => screen.data(&format!("{} {told}\n", target.name))?,
-            Ok(_) if screen.format == Format::Name => screen.data(&format!("{}\n", target.name))?,
+            Ok(_) if screen.is_table() => screen.tell(&format!("{} {told}\n", target.name))?,
+            Ok(_) if screen.format == Format::Name => screen.tell(&format!("{}\n", target.name))?,
             Ok(revision) => {
                 done.push(serde_json::json!({"target": target.name, "revision": revision}));
             }
@@ -252,7 +252,7 @@ pub(crate) async fn unblock(
         }
     }
     if !screen.is_table() && screen.format != Format::Name {
-        screen.data(&render_documents(screen.format, &done)?)?;
+        screen.tell(&render_documents(screen.format, &done)?)?;
     }
     Ok(exit)
 }

@@ -173,7 +173,7 @@ impl Apply {
             .await?;
         let screen = options.screen();
         let effect = RulesEffectView::new(self.dry_run, answer);
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide | Format::Name => effect.render(),
             format => render_document(format, &effect)?,
         })?;

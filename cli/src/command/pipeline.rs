@@ -181,7 +181,7 @@ impl Submit {
         let screen = options.screen();
         let client = options.connect().await?;
         let accepted = self.send(&client, spec).await?;
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide => accepted.sentence(),
             Format::Name => format!("{}\n", accepted.pipeline),
             format => render_document(format, &accepted)?,
@@ -298,7 +298,7 @@ impl Cancel {
                             &serde_json::json!({"pipeline": id, "jobs": jobs}),
                         )?,
                     };
-                    screen.data(&text)?;
+                    screen.tell(&text)?;
                 }
                 Err(error) => {
                     Failure::from(error)
@@ -323,7 +323,7 @@ impl Wait {
         let ended = wait_for(&client, &screen, &jobs, Goal::Finished, self.timeout).await?;
         let detail = client.get_pipeline(pipeline, consistency).await?;
         let phase = detail.pipeline.phase();
-        screen.data(&PipelineDetailView::from(detail).shown(&screen)?)?;
+        screen.tell(&PipelineDetailView::from(detail).shown(&screen)?)?;
         Ok(match ended {
             Ended::TimedOut | Ended::NotPlaced => Exit::TimedOut,
             Ended::Well | Ended::Cancelled | Ended::Failed => exit_of(phase),

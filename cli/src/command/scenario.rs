@@ -67,7 +67,7 @@ impl Run {
                 .map_err(|error| Failure::new(format!("cannot write {name}: {error}")))?;
         }
         let screen = options.screen();
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide | Format::Name => updated,
             format => documents(format, &outcome)?,
         })?;

@@ -188,7 +188,7 @@ impl Commit {
             let sentence = format!("had better save again after {span}\n");
             let format = options.screen().format;
             let text = shown(format, &Advice { interval_s }, (&word, &sentence))?;
-            options.screen().data(&text)?;
+            options.screen().tell(&text)?;
         }
         Ok(Exit::Ok)
     }

@@ -428,3 +428,44 @@ async fn whoever_follows_a_task_follows_it_to_another_host() {
     let line = timeout(PATIENCE, lines.next_line()).await;
     assert_eq!(line.unwrap().unwrap().unwrap(), "second");
 }
+
+/// Runs a command whose reader has gone away; gives its exit code.
+async fn unread(cluster: &Cluster, words: &[&str]) -> Option<i32> {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = cluster.command(words);
+    command.stdout(writer).kill_on_drop(true);
+    let ended = timeout(PATIENCE, command.status()).await;
+    ended.unwrap().unwrap().code()
+}
+
+#[tokio::test]
+async fn what_a_command_does_and_how_it_ends_does_not_depend_on_its_reader() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    let failed = client.submit_job(shell("exit 9")).await.unwrap().job;
+    let failed = failed.to_string();
+    let words = ["job", "wait", &failed];
+    assert_eq!(unread(&cluster, &words).await, Some(3));
+    let words = ["job", "submit", "--wait", "--", "false"];
+    assert_eq!(unread(&cluster, &words).await, Some(3));
+
+    let runs = submit(&client, shell("sleep 87654.125")).await;
+    only_attempt(&client, runs).await;
+    // As a shell shows a command that writes to nobody.
+    let beside = runs.to_string();
+    let words = ["job", "exec", &beside, "-n", "--", "yes"];
+    assert_eq!(unread(&cluster, &words).await, Some(141));
+    let mut jobs = vec![runs];
+    for _ in 0..2 {
+        jobs.push(submit(&client, shell("sleep 87654.125")).await);
+    }
+    let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+    let mut words = vec!["job", "cancel"];
+    words.extend(ids.iter().map(String::as_str));
+    assert_eq!(unread(&cluster, &words).await, Some(0));
+    for job in jobs {
+        let ended = client.wait_job(job).await.unwrap();
+        assert_eq!(ended.phase(), v1::JobPhase::Cancelled, "job {job}");
+    }
+}

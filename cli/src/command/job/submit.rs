@@ -184,7 +184,7 @@ fn print(screen: &Screen, accepted: &[Accepted]) -> Result<(), Failure> {
             several => render_document(screen.format, &several)?,
         },
     };
-    screen.data(&text)
+    screen.tell(&text)
 }
 
 fn sentence(job: &Accepted) -> String {
