@@ -392,6 +392,32 @@ async fn a_reader_that_pauses_loses_nothing_of_a_command() {
 }
 
 #[tokio::test]
+async fn a_task_that_a_job_does_not_have_is_not_waited_for() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    for gang in [false, true] {
+        let mut spec = shell("sleep 87654.375");
+        spec.groups[0].count = Some(2);
+        spec.gang = gang;
+        let job = submit(&client, spec).await.to_string();
+        let told = format!(
+            "error: cannot read the task's output: job {job} has no task 9: its last one is 1"
+        );
+        for words in [
+            &["logs", "JOB"][..],
+            &["logs", "JOB", "-f"],
+            &["logs", "JOB", "--all-attempts"],
+            &["attach", "JOB"],
+        ] {
+            let words = [&["job"], words, &["--task", "9"]].concat();
+            let run = muster(&cluster, &job, &words).await;
+            assert_eq!((run.code, &*run.stdout), (1, ""), "{words:?}: {run:?}");
+            assert!(run.stderr.starts_with(&told), "{words:?}: {run:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn whoever_follows_a_task_follows_it_to_another_host() {
     let mut cluster = Cluster::start(Shape {
         workers: 2,
