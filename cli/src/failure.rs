@@ -58,6 +58,20 @@ impl Failure {
         self.lines.is_empty()
     }
 
+    /// A submission's failure. Where nobody knows whether it was accepted, it says how to repeat it without submitting it twice.
+    pub(crate) fn of_submission(error: ClientError, request_id: &str) -> Self {
+        let is_unknown = matches!(error, ClientError::DeadlineExceeded { .. });
+        let mut failure = Self::from(error);
+        if is_unknown {
+            let repeat = format!(
+                "it may have been accepted: within 24 hours the same command with --request-id {request_id} submits nothing twice"
+            );
+            let help = failure.help.take();
+            failure.help = Some(help.map_or(repeat.clone(), |help| format!("{repeat}; {help}")));
+        }
+        failure
+    }
+
     /// Says what each line is about.
     #[must_use]
     pub(crate) fn about(mut self, subject: &str) -> Self {

@@ -4,6 +4,7 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use muster_client::new_request_id;
 use muster_core::ids::{JobId, PipelineId};
 use muster_core::limits::PIPELINE_BYTES_MAX;
 use muster_proto::v1;
@@ -214,9 +215,9 @@ impl Submit {
         spec: v1::PipelineSpec,
     ) -> Result<Accepted, Failure> {
         let name = spec.name.clone();
-        let refused = |error| Failure::from(error).about(&self.file);
         if self.dry_run {
-            client.validate_pipeline(spec).await.map_err(refused)?;
+            let validated = client.validate_pipeline(spec).await;
+            validated.map_err(|error| Failure::from(error).about(&self.file))?;
             return Ok(Accepted {
                 pipeline: 0,
                 name,
@@ -226,8 +227,12 @@ impl Submit {
                 dry_run: true,
             });
         }
-        let submitted = client.submit_pipeline(self.request_id.clone(), spec).await;
-        let submitted = submitted.map_err(refused)?;
+        // Made here, so that a person can repeat what was not answered.
+        let request_id = self.request_id.clone().unwrap_or_else(new_request_id);
+        let submitted = client.submit_pipeline(Some(request_id.clone()), spec);
+        let submitted = submitted
+            .await
+            .map_err(|error| Failure::of_submission(error, &request_id).about(&self.file))?;
         Ok(Accepted {
             pipeline: submitted.pipeline.get(),
             name,
