@@ -12,6 +12,8 @@ pub(crate) struct Failure {
     lines: Vec<String>,
     /// What to do.
     help: Option<String>,
+    /// The cluster's refusal, if it is one.
+    refusal: Option<Box<Refusal>>,
     exit: Exit,
 }
 
@@ -21,6 +23,7 @@ impl Failure {
         Self {
             lines: vec![message.into()],
             help: None,
+            refusal: None,
             exit: Exit::Error,
         }
     }
@@ -35,6 +38,7 @@ impl Failure {
         Self {
             lines,
             help: None,
+            refusal: None,
             exit: Exit::Error,
         }
     }
@@ -49,6 +53,7 @@ impl Failure {
         Self {
             lines: Vec::new(),
             help: None,
+            refusal: None,
             exit: Exit::Ok,
         }
     }
@@ -100,6 +105,11 @@ impl Failure {
         self.lines.join("; ")
     }
 
+    /// The cluster's refusal, if it is one.
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_deref()
+    }
+
     /// How the command ends.
     pub(crate) fn exit(&self) -> Exit {
         self.exit
@@ -123,7 +133,8 @@ impl From<ClientError> for Failure {
             Some(refusal) if !refusal.violations.is_empty() => violations(refusal),
             _ => vec![error.to_string()],
         };
-        let failure = Self::list(lines);
+        let mut failure = Self::list(lines);
+        failure.refusal = error.refusal().cloned().map(Box::new);
         match help {
             Some(help) => failure.help(help),
             None => failure,

@@ -87,6 +87,15 @@ async fn output_is_read_by_stream_attempt_time_and_task() {
         "{missing:?}"
     );
 
+    // What cannot be read is told, also to those who want no notes.
+    let some = logs(&["--task", "0,9", "--quiet", "--stderr"]).await;
+    assert_eq!(
+        (some.code, &*some.stdout),
+        (1, "[task 0] err\n"),
+        "{some:?}"
+    );
+    assert!(some.stderr.contains("has no task 9"), "{some:?}");
+
     // The life of one attempt.
     let words = [
         "job",
@@ -389,6 +398,29 @@ async fn a_reader_that_pauses_loses_nothing_of_a_command() {
     let read = read.unwrap().unwrap();
     assert!(read.status.success(), "{:?}", read.status);
     assert_eq!(read.stdout.len(), LONG_OUTPUT_BYTES);
+}
+
+#[tokio::test]
+async fn tasks_without_output_yet_do_not_fail_those_that_have_some() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    // Two find a GPU, the third one waits.
+    let mut spec = with_gpus(shell("echo here; sleep 87654.625"), 1);
+    spec.groups[0].count = Some(3);
+    let job = submit(&client, spec).await.to_string();
+    let words = ["job", "logs", "JOB", "--task", "all"];
+    eventually("both that run have printed", async || {
+        let run = muster(&cluster, &job, &words).await;
+        let printed = run.stdout.matches("here\n").count();
+        (run.code == 0 && printed == 2).then_some(())
+    })
+    .await;
+    let mut spec = with_gpus(shell("true"), 2);
+    spec.groups[0].count = Some(2);
+    let waits = submit(&client, spec).await.to_string();
+    let run = muster(&cluster, &waits, &[&words[..], &["-q"]].concat()).await;
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
+    assert!(run.stderr.contains("none of these 2 tasks"), "{run:?}");
 }
 
 #[tokio::test]

@@ -14,6 +14,8 @@ use crate::failure::Failure;
 
 /// Time between two looks for output that is not there yet, where no event announces it.
 const RETRY: Duration = Duration::from_millis(250);
+/// Reason of a refusal where there is no output.
+pub(super) const NO_LOGS: &str = "NO_LOGS";
 /// How long output of an attempt that a newer one has followed is asked for in vain: its host may be back by then.
 const LEFT_BEHIND_MAX: Duration = Duration::from_secs(5);
 
@@ -76,7 +78,9 @@ impl TaskReader {
                 ..self.alone()
             };
             match self.copy(part).await {
-                Err(error) if attempt < newest => self.note(&error.text()).await,
+                Err(error) if attempt < newest && !error.is_reader_gone() => {
+                    self.note(&error.text()).await;
+                }
                 other => drop(other?),
             }
         }
@@ -116,7 +120,7 @@ impl TaskReader {
             };
             match self.copy(part).await {
                 Ok(read) => wanted = Some(read.unwrap_or(attempt) + 1),
-                Err(error) if attempt < known.number => {
+                Err(error) if attempt < known.number && !error.is_reader_gone() => {
                     self.note(&error.text()).await;
                     wanted = Some(attempt + 1);
                 }
@@ -307,5 +311,5 @@ fn count_tasks(spec: &v1::JobSpec) -> u32 {
 
 /// Whether output may yet appear: the task has not started, or its host does not answer.
 fn is_passing(error: &ClientError) -> bool {
-    matches!(error.reason(), Some("NO_LOGS" | "HOST_UNREACHABLE"))
+    matches!(error.reason(), Some(NO_LOGS | "HOST_UNREACHABLE"))
 }
