@@ -356,6 +356,28 @@ fn a_bundle_of_nobody_is_made_and_is_a_failure() {
     assert!(!other.exists());
 }
 
+/// Reads a document in YAML.
+fn yaml(text: &str) -> serde_json::Value {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+#[test]
+fn whoever_asks_for_yaml_gets_yaml() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script.txt");
+    std::fs::write(&script, "hosts 1 gpus=8\nsubmit a gpus=5\n").unwrap();
+    let words = ["scenario", "run", script.to_str().unwrap(), "-o", "yaml"];
+    let text = stdout(&run(&words));
+    let lines: Vec<u64> = { text.split("---\n").skip(1) }
+        .map(|document| yaml(document)["line"].as_u64().unwrap())
+        .collect();
+    assert_eq!(lines, [1, 2], "{text}");
+    let mut command = muster(&["task", "env", "-o", "yaml"]);
+    command.envs([("MUSTER_CTL_SOCK", "/s"), ("MUSTER_TASK_INDEX", "it's: 7")]);
+    let ours = yaml(&stdout(&command.output().unwrap()));
+    assert_eq!(ours["MUSTER_TASK_INDEX"], "it's: 7");
+}
+
 #[test]
 fn a_reader_that_went_away_does_not_change_how_a_command_ends() {
     let folder = tempfile::tempdir().unwrap();

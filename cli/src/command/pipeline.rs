@@ -16,7 +16,7 @@ use super::listing::show;
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Format, render_document};
+use crate::output::{Format, render_document, render_documents};
 use crate::parse;
 use crate::view::{PipelineDetailView, PipelineView};
 use muster_job_file::read_pipeline;
@@ -285,26 +285,23 @@ impl Cancel {
         let client = options.connect().await?;
         let screen = options.screen();
         let author = current_user();
-        let mut exit = Exit::Ok;
+        let (mut done, mut exit) = (Vec::new(), Exit::Ok);
         for id in self.pipelines {
             let pipeline = PipelineId(id);
             match client
                 .cancel_pipeline(pipeline, &author, &self.reason)
                 .await
             {
-                Ok(jobs) => {
-                    let text = match screen.format {
-                        Format::Table | Format::Wide => {
-                            format!("pipeline {id}: {} jobs are being cancelled\n", jobs.len())
-                        }
-                        Format::Name => format!("{id}\n"),
-                        format => render_document(
-                            format,
-                            &serde_json::json!({"pipeline": id, "jobs": jobs}),
-                        )?,
-                    };
-                    screen.tell(&text)?;
-                }
+                Ok(jobs) => match screen.format {
+                    Format::Table | Format::Wide => {
+                        let count = jobs.len();
+                        screen.tell(&format!(
+                            "pipeline {id}: {count} jobs are being cancelled\n"
+                        ))?;
+                    }
+                    Format::Name => screen.tell(&format!("{id}\n"))?,
+                    _ => done.push(serde_json::json!({"pipeline": id, "jobs": jobs})),
+                },
                 Err(error) => {
                     Failure::from(error)
                         .about(&format!("pipeline {id}"))
@@ -312,6 +309,9 @@ impl Cancel {
                     exit = Exit::Error;
                 }
             }
+        }
+        if !screen.is_table() && screen.format != Format::Name {
+            screen.tell(&render_documents(screen.format, &done)?)?;
         }
         Ok(exit)
     }
