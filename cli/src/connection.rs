@@ -40,7 +40,8 @@ pub(crate) struct Options {
     /// MUSTER_TOKEN and MUSTER_TOKEN_FILE say whom to trust and who calls
     #[arg(long, global = true, value_name = "NAME")]
     context: Option<String>,
-    /// Longest that one request may take (15s), all tries together
+    /// Longest that one request may take (15s), all tries together. Commands that drain have a --deadline of their own, so there this
+    /// one goes before the command's words: `muster --deadline 1m host drain ...`
     #[arg(long, global = true, value_name = "DURATION", value_parser = parse::duration)]
     deadline: Option<Duration>,
     /// Form of the output
@@ -80,6 +81,11 @@ impl Options {
         self
     }
 
+    /// Longest that one request takes, all tries together.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline.unwrap_or(DEADLINE)
+    }
+
     /// A client for one request: nothing is sent but that.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         let defaults = ClientConfig::default();
@@ -90,7 +96,7 @@ impl Options {
             None => cluster.addresses.unwrap_or(defaults.addresses),
         };
         let config = ClientConfig {
-            deadline: self.deadline.unwrap_or(DEADLINE),
+            deadline: self.deadline(),
             unreachable_deadline: Duration::ZERO,
             discover: false,
             addresses,

@@ -12,6 +12,8 @@ pub(crate) struct Failure {
     lines: Vec<String>,
     /// What to do.
     help: Option<String>,
+    /// The cluster's refusal, if it is one.
+    refusal: Option<Box<Refusal>>,
     exit: Exit,
 }
 
@@ -21,6 +23,7 @@ impl Failure {
         Self {
             lines: vec![message.into()],
             help: None,
+            refusal: None,
             exit: Exit::Error,
         }
     }
@@ -35,6 +38,7 @@ impl Failure {
         Self {
             lines,
             help: None,
+            refusal: None,
             exit: Exit::Error,
         }
     }
@@ -49,8 +53,28 @@ impl Failure {
         Self {
             lines: Vec::new(),
             help: None,
+            refusal: None,
             exit: Exit::Ok,
         }
+    }
+
+    /// Whether it is only that nobody reads our output any more.
+    pub(crate) fn is_reader_gone(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// A submission's failure. Where nobody knows whether it was accepted, it says how to repeat it without submitting it twice.
+    pub(crate) fn of_submission(error: ClientError, request_id: &str) -> Self {
+        let is_unknown = matches!(error, ClientError::DeadlineExceeded { .. });
+        let mut failure = Self::from(error);
+        if is_unknown {
+            let repeat = format!(
+                "it may have been accepted: within 24 hours the same command with --request-id {request_id} submits nothing twice"
+            );
+            let help = failure.help.take();
+            failure.help = Some(help.map_or(repeat.clone(), |help| format!("{repeat}; {help}")));
+        }
+        failure
     }
 
     /// Says what each line is about.
@@ -81,6 +105,11 @@ impl Failure {
         self.lines.join("; ")
     }
 
+    /// The cluster's refusal, if it is one.
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_deref()
+    }
+
     /// How the command ends.
     pub(crate) fn exit(&self) -> Exit {
         self.exit
@@ -104,7 +133,8 @@ impl From<ClientError> for Failure {
             Some(refusal) if !refusal.violations.is_empty() => violations(refusal),
             _ => vec![error.to_string()],
         };
-        let failure = Self::list(lines);
+        let mut failure = Self::list(lines);
+        failure.refusal = error.refusal().cloned().map(Box::new);
         match help {
             Some(help) => failure.help(help),
             None => failure,
@@ -126,7 +156,7 @@ fn help(error: &ClientError) -> Option<String> {
         }
         ClientError::DeadlineExceeded { .. } => {
             "the cluster may be choosing a leader, or has lost its majority: `muster cluster status \
-             --stale` shows what a single replica sees; --deadline gives more time"
+             --stale` shows what a single replica sees; `muster --deadline 1m ...`, before the command's words, gives more time"
         }
         ClientError::NotFound { .. } => {
             "replicas publish themselves there once they run with `etcd.endpoints` (--etcd), under /muster/<cluster id>/ or what \

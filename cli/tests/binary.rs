@@ -25,6 +25,13 @@ fn run(words: &[&str]) -> Output {
     muster(words).output().unwrap()
 }
 
+/// The same with an output whose reader has gone away.
+fn run_unread(words: &[&str]) -> Output {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    muster(words).stdout(writer).output().unwrap()
+}
+
 fn code(output: &Output) -> i32 {
     output.status.code().unwrap()
 }
@@ -347,6 +354,47 @@ fn a_bundle_of_nobody_is_made_and_is_a_failure() {
     let output = run(&["debug", "bundle", "--out", path, "--etcd", "nonsense"]);
     assert_eq!(code(&output), 1, "{output:?}");
     assert!(!other.exists());
+}
+
+/// Reads a document in YAML.
+fn yaml(text: &str) -> serde_json::Value {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+#[test]
+fn whoever_asks_for_yaml_gets_yaml() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script.txt");
+    std::fs::write(&script, "hosts 1 gpus=8\nsubmit a gpus=5\n").unwrap();
+    let words = ["scenario", "run", script.to_str().unwrap(), "-o", "yaml"];
+    let text = stdout(&run(&words));
+    let lines: Vec<u64> = { text.split("---\n").skip(1) }
+        .map(|document| yaml(document)["line"].as_u64().unwrap())
+        .collect();
+    assert_eq!(lines, [1, 2], "{text}");
+    let mut command = muster(&["task", "env", "-o", "yaml"]);
+    command.envs([("MUSTER_CTL_SOCK", "/s"), ("MUSTER_TASK_INDEX", "it's: 7")]);
+    let ours = yaml(&stdout(&command.output().unwrap()));
+    assert_eq!(ours["MUSTER_TASK_INDEX"], "it's: 7");
+}
+
+#[test]
+fn a_reader_that_went_away_does_not_change_how_a_command_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script.txt");
+    let text = "hosts 1 gpus=8\nsubmit a gpus=5\nexpect waiting a because Resources\n";
+    std::fs::write(&script, text).unwrap();
+    let file = folder.path().join("bundle.tar.gz");
+    let (script, file) = (script.to_str().unwrap(), file.to_str().unwrap());
+    for words in [
+        &["scenario", "run", script][..],
+        &["debug", "bundle", "--out", file, "--address", &nowhere()],
+    ] {
+        let output = run_unread(words);
+        assert_eq!(code(&output), 1, "{words:?}\n{}", stderr(&output));
+    }
+    // What only shows something ends well when nobody looks any more.
+    assert_eq!(code(&run_unread(&["config", "print-default", "worker"])), 0);
 }
 
 #[test]

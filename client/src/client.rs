@@ -182,7 +182,8 @@ impl Client {
 }
 
 /// A request id for one logical write: made once, sent with every try.
-pub(crate) fn new_request_id() -> String {
+#[must_use]
+pub fn new_request_id() -> String {
     RequestId(uuid::Uuid::new_v4().as_u128()).to_string()
 }
 

@@ -62,7 +62,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] with reason `INVALID_SPEC` (and its violations), `UNKNOWN_QUEUE` or
     /// `QUEUE_FULL`. After [`ClientError::DeadlineExceeded`] the job may exist: use
-    /// [`Client::submit_job_as`] to be able to repeat the request later.
+    /// [`Client::submit_job_as`] with a [`new_request_id`] to be able to repeat the request later.
     pub async fn submit_job(&self, spec: v1::JobSpec) -> Result<Submitted, ClientError> {
         self.submit_job_as(new_request_id(), spec).await
     }

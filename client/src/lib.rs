@@ -47,7 +47,7 @@ mod watch_position;
 
 pub use audit::AuditRecords;
 pub use backup::SavedSnapshot;
-pub use client::Client;
+pub use client::{Client, new_request_id};
 pub use config::ClientConfig;
 pub use error::{ClientError, FailedTry, Refusal};
 pub use exec::{Exec, ExecInput, ExecOptions, ExecUpdate};

@@ -117,7 +117,7 @@ impl Log {
         }
         match &self.export {
             Some(path) => export(path, &rows)?,
-            None => screen.data(&render_rows(screen, 0, &rows)?)?,
+            None => screen.tell(&render_rows(screen, 0, &rows)?)?,
         }
         // What is missing must not look like nothing.
         Ok(if silent.is_empty() {

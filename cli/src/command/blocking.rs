@@ -41,15 +41,16 @@ pub(crate) struct DrainOptions {
     #[arg(long)]
     drain: bool,
     /// With --drain: time that tasks get for that; then they are killed [default: 5m]
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "drain")]
-    deadline: Option<Duration>,
+    // Not by the id `deadline`: that is the one of every request, and two of one id have one value.
+    #[arg(long, visible_alias = "deadline", value_name = "DURATION", value_parser = parse::duration, requires = "drain")]
+    grace: Option<Duration>,
 }
 
 impl DrainOptions {
     /// How long tasks get to leave; none if they may stay.
     pub(crate) fn grace(self) -> Option<Duration> {
         self.drain
-            .then(|| self.deadline.unwrap_or(DRAIN_DEADLINE_DEFAULT))
+            .then(|| self.grace.unwrap_or(DRAIN_DEADLINE_DEFAULT))
     }
 }
 
@@ -216,7 +217,7 @@ fn print(screen: &Screen, impacts: &[ImpactView], drain: bool) -> Result<(), Fai
             .collect(),
         format => render_documents(format, impacts)?,
     };
-    screen.data(&text)
+    screen.tell(&text)
 }
 
 /// Lets every target back in, or cancels what is planned; one's failure does not keep the others out.
@@ -239,8 +240,8 @@ pub(crate) async fn unblock(
             false => client.unblock(wire, &user).await,
         };
         match answer {
-            Ok(_) if screen.is_table() => screen.data(&format!("{} {told}\n", target.name))?,
-            Ok(_) if screen.format == Format::Name => screen.data(&format!("{}\n", target.name))?,
+            Ok(_) if screen.is_table() => screen.tell(&format!("{} {told}\n", target.name))?,
+            Ok(_) if screen.format == Format::Name => screen.tell(&format!("{}\n", target.name))?,
             Ok(revision) => {
                 done.push(serde_json::json!({"target": target.name, "revision": revision}));
             }
@@ -251,7 +252,56 @@ pub(crate) async fn unblock(
         }
     }
     if !screen.is_table() && screen.format != Format::Name {
-        screen.data(&render_documents(screen.format, &done)?)?;
+        screen.tell(&render_documents(screen.format, &done)?)?;
     }
     Ok(exit)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use clap::{Parser, Subcommand};
+
+    use super::*;
+    use crate::connection::Options;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+        #[command(subcommand)]
+        verb: Verb,
+    }
+
+    #[derive(Debug, Subcommand)]
+    enum Verb {
+        Block {
+            #[command(flatten)]
+            drain: DrainOptions,
+        },
+    }
+
+    /// How long the request may take, and how long tasks get to leave.
+    fn spans(words: &str) -> (Duration, Option<Duration>) {
+        let line = Line::try_parse_from(words.split_whitespace()).unwrap();
+        let Verb::Block { drain } = line.verb;
+        (line.options.deadline(), drain.grace())
+    }
+
+    #[test]
+    fn the_deadline_of_a_request_is_not_the_time_that_tasks_get_to_leave() {
+        let secs = Duration::from_secs;
+        let usual = spans("muster block").0;
+        let default = Some(DRAIN_DEADLINE_DEFAULT);
+        assert_eq!(
+            spans("muster --deadline 20s block --drain"),
+            (secs(20), default)
+        );
+        for words in ["--deadline 40s", "--grace 40s"] {
+            let of_tasks = spans(&format!("muster block --drain {words}"));
+            assert_eq!(of_tasks, (usual, Some(secs(40))), "{words}");
+            let of_both = spans(&format!("muster --deadline 20s block --drain {words}"));
+            assert_eq!(of_both, (secs(20), Some(secs(40))), "{words}");
+        }
+    }
 }

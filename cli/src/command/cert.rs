@@ -135,7 +135,7 @@ fn tell(
     let made = made.map_err(|error| Failure::new(error.to_string()))?;
     let screen = options.screen();
     let (certificate, key) = (made.certificate.display(), made.key.display());
-    screen.data(&match screen.format {
+    screen.tell(&match screen.format {
         Format::Table | Format::Wide => format!("certificate {certificate}, key {key}\n"),
         Format::Name => format!("{certificate}\n"),
         format => {

@@ -172,7 +172,7 @@ fn tell(screen: &Screen, report: &TrialsReport) -> Result<Exit, Failure> {
         Format::Table | Format::Wide | Format::Name => report.to_string(),
         format => render_document(format, report)?,
     };
-    screen.data(&text)?;
+    screen.tell(&text)?;
     Ok(if report.holds() {
         Exit::Ok
     } else {

@@ -108,7 +108,7 @@ impl TransferLeader {
         let client = options.connect().await?;
         let asked = client.transfer_leader(self.to.map(ReplicaId)).await?;
         let screen = options.screen();
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide => format!("replica {asked} was asked to lead\n"),
             Format::Name => format!("{asked}\n"),
             format => render_document(format, &serde_json::json!({"to_replica": asked}))?,
@@ -121,7 +121,7 @@ async fn snapshot(options: &Options) -> Result<Exit, Failure> {
     let client = options.connect().await?;
     let (replica, revision) = client.trigger_snapshot().await?;
     let screen = options.screen();
-    screen.data(&match screen.format {
+    screen.tell(&match screen.format {
         Format::Table | Format::Wide => {
             format!("replica {replica} writes a snapshot at revision {revision} or later\n")
         }

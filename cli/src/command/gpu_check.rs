@@ -17,7 +17,7 @@ impl Check {
     /// Does it, in this process: nobody else waits for a driver that hangs.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         let report = muster_gpu_check::check(&self.checked);
-        options.screen().data(&report.to_string())?;
+        options.screen().tell(&report.to_string())?;
         Ok(Exit::Passed(report.exit_code()))
     }
 }

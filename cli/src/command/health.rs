@@ -1,6 +1,7 @@
 //! `muster health`.
 
 use clap::{Args, Subcommand};
+use muster_client::Client;
 use muster_core::health::rules::RuleSet;
 use muster_core::ids::Revision;
 use muster_core::limits::CONFIGURATION_BYTES_MAX;
@@ -125,20 +126,52 @@ impl List {
 impl History {
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let client = self.moment.connect(options).await?;
-        let health = client.health(self.moment.consistency()).await?;
+        let consistency = self.moment.consistency();
+        let health = client.health(consistency).await?;
         let mut all = health.components.into_iter().map(ComponentView::from);
         let found = all.find(|view| view.is_called(&self.component));
         let screen = options.screen();
-        let Some(found) = found else {
+        if found.is_none() {
+            self.check(&client, consistency).await?;
             note(&format!(
-                "nothing was ever wrong with {}, or it does not exist (muster health list --all)",
+                "nothing was ever wrong with {} (muster health list --all)",
                 self.component
             ));
-            return Ok(Exit::Ok);
-        };
-        let changes = found.into_history();
+        }
+        let changes = found.map_or_else(Vec::new, ComponentView::into_history);
         screen.data(&render_rows(&screen, health.revision, &changes)?)?;
         Ok(Exit::Ok)
+    }
+}
+
+impl History {
+    /// Refuses what is no host and no GPU: nothing was ever wrong with it either.
+    async fn check(&self, client: &Client, consistency: v1::Consistency) -> Result<(), Failure> {
+        let name = &self.component;
+        let hosts = v1::ListHostsRequest {
+            names: vec![name.clone()],
+            consistency: consistency.into(),
+            ..v1::ListHostsRequest::default()
+        };
+        if !client.list_hosts(hosts).await?.1.is_empty() {
+            return Ok(());
+        }
+        let place = name.rsplit_once(':');
+        let gpus = v1::ListGpusRequest {
+            hosts: place.iter().map(|(host, _)| (*host).to_owned()).collect(),
+            consistency: consistency.into(),
+            ..v1::ListGpusRequest::default()
+        };
+        let (_, gpus) = client.list_gpus(gpus).await?;
+        let is_meant = |gpu: &v1::Gpu| match place {
+            Some((host, index)) => gpu.host == host && gpu.index.to_string() == index,
+            None => gpu.uuid == *name,
+        };
+        if gpus.iter().any(is_meant) {
+            return Ok(());
+        }
+        Err(Failure::new(format!("there is no host or GPU `{name}`"))
+            .help("`muster host list` and `muster gpu list` show them"))
     }
 }
 
@@ -173,7 +206,7 @@ impl Apply {
             .await?;
         let screen = options.screen();
         let effect = RulesEffectView::new(self.dry_run, answer);
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide | Format::Name => effect.render(),
             format => render_document(format, &effect)?,
         })?;

@@ -112,7 +112,7 @@ pub(crate) async fn show<R: Row>(
     let (revision, rows) = read().await?;
     let text = render_rows(screen, revision.get(), &rows)?;
     if !watch {
-        screen.data(&text)?;
+        screen.tell(&text)?;
         return Ok(Exit::Ok);
     }
     client.discover().await?;

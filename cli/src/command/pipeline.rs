@@ -4,6 +4,7 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use muster_client::new_request_id;
 use muster_core::ids::{JobId, PipelineId};
 use muster_core::limits::PIPELINE_BYTES_MAX;
 use muster_proto::v1;
@@ -15,7 +16,7 @@ use super::listing::show;
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Format, render_document};
+use crate::output::{Format, render_document, render_documents};
 use crate::parse;
 use crate::view::{PipelineDetailView, PipelineView};
 use muster_job_file::read_pipeline;
@@ -181,7 +182,7 @@ impl Submit {
         let screen = options.screen();
         let client = options.connect().await?;
         let accepted = self.send(&client, spec).await?;
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide => accepted.sentence(),
             Format::Name => format!("{}\n", accepted.pipeline),
             format => render_document(format, &accepted)?,
@@ -214,9 +215,9 @@ impl Submit {
         spec: v1::PipelineSpec,
     ) -> Result<Accepted, Failure> {
         let name = spec.name.clone();
-        let refused = |error| Failure::from(error).about(&self.file);
         if self.dry_run {
-            client.validate_pipeline(spec).await.map_err(refused)?;
+            let validated = client.validate_pipeline(spec).await;
+            validated.map_err(|error| Failure::from(error).about(&self.file))?;
             return Ok(Accepted {
                 pipeline: 0,
                 name,
@@ -226,8 +227,12 @@ impl Submit {
                 dry_run: true,
             });
         }
-        let submitted = client.submit_pipeline(self.request_id.clone(), spec).await;
-        let submitted = submitted.map_err(refused)?;
+        // Made here, so that a person can repeat what was not answered.
+        let request_id = self.request_id.clone().unwrap_or_else(new_request_id);
+        let submitted = client.submit_pipeline(Some(request_id.clone()), spec);
+        let submitted = submitted
+            .await
+            .map_err(|error| Failure::of_submission(error, &request_id).about(&self.file))?;
         Ok(Accepted {
             pipeline: submitted.pipeline.get(),
             name,
@@ -280,26 +285,23 @@ impl Cancel {
         let client = options.connect().await?;
         let screen = options.screen();
         let author = current_user();
-        let mut exit = Exit::Ok;
+        let (mut done, mut exit) = (Vec::new(), Exit::Ok);
         for id in self.pipelines {
             let pipeline = PipelineId(id);
             match client
                 .cancel_pipeline(pipeline, &author, &self.reason)
                 .await
             {
-                Ok(jobs) => {
-                    let text = match screen.format {
-                        Format::Table | Format::Wide => {
-                            format!("pipeline {id}: {} jobs are being cancelled\n", jobs.len())
-                        }
-                        Format::Name => format!("{id}\n"),
-                        format => render_document(
-                            format,
-                            &serde_json::json!({"pipeline": id, "jobs": jobs}),
-                        )?,
-                    };
-                    screen.data(&text)?;
-                }
+                Ok(jobs) => match screen.format {
+                    Format::Table | Format::Wide => {
+                        let count = jobs.len();
+                        screen.tell(&format!(
+                            "pipeline {id}: {count} jobs are being cancelled\n"
+                        ))?;
+                    }
+                    Format::Name => screen.tell(&format!("{id}\n"))?,
+                    _ => done.push(serde_json::json!({"pipeline": id, "jobs": jobs})),
+                },
                 Err(error) => {
                     Failure::from(error)
                         .about(&format!("pipeline {id}"))
@@ -307,6 +309,9 @@ impl Cancel {
                     exit = Exit::Error;
                 }
             }
+        }
+        if !screen.is_table() && screen.format != Format::Name {
+            screen.tell(&render_documents(screen.format, &done)?)?;
         }
         Ok(exit)
     }
@@ -323,7 +328,7 @@ impl Wait {
         let ended = wait_for(&client, &screen, &jobs, Goal::Finished, self.timeout).await?;
         let detail = client.get_pipeline(pipeline, consistency).await?;
         let phase = detail.pipeline.phase();
-        screen.data(&PipelineDetailView::from(detail).shown(&screen)?)?;
+        screen.tell(&PipelineDetailView::from(detail).shown(&screen)?)?;
         Ok(match ended {
             Ended::TimedOut | Ended::NotPlaced => Exit::TimedOut,
             Ended::Well | Ended::Cancelled | Ended::Failed => exit_of(phase),

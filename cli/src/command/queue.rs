@@ -128,7 +128,7 @@ impl Apply {
             .map_err(|error| file.refused(error))?;
         let screen = options.screen();
         let changes = QueueChangesView::new(self.apply.dry_run(), answer);
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide => changes.render(),
             Format::Name => changes.names(),
             format => render_document(format, &changes)?,
@@ -142,7 +142,7 @@ impl Set {
         let client = options.connect().await?;
         let revision = client.set_queue(&self.name, self.live_jobs_max).await?;
         let screen = options.screen();
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide => format!("queue {} set\n", self.name),
             Format::Name => format!("{}\n", self.name),
             format => {

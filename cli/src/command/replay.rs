@@ -80,7 +80,7 @@ impl Replay {
             Format::Table | Format::Wide | Format::Name => report.sentences(),
             format => render_document(format, &report)?,
         };
-        screen.data(&text)?;
+        screen.tell(&text)?;
         Ok(report.exit())
     }
 

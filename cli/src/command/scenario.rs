@@ -9,7 +9,7 @@ use muster_scenario::{Files, Outcome, Script, run};
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Format, note, to_json, to_json_line};
+use crate::output::{Format, note, render_document};
 
 /// What to do with scripts
 #[derive(Debug, Subcommand)]
@@ -67,7 +67,7 @@ impl Run {
                 .map_err(|error| Failure::new(format!("cannot write {name}: {error}")))?;
         }
         let screen = options.screen();
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide | Format::Name => updated,
             format => documents(format, &outcome)?,
         })?;
@@ -78,10 +78,13 @@ impl Run {
 /// One document for each step.
 fn documents(format: Format, outcome: &Outcome) -> Result<String, Failure> {
     let steps = outcome.steps.iter();
-    let texts: Result<Vec<String>, Failure> = match format {
-        Format::Jsonl => steps.map(to_json_line).collect(),
-        _ => steps.map(to_json).collect(),
+    let before = match format {
+        Format::Yaml => "---\n",
+        _ => "",
     };
+    let texts: Result<Vec<String>, Failure> = steps
+        .map(|step| render_document(format, step).map(|text| format!("{before}{text}")))
+        .collect();
     Ok(texts?.concat())
 }
 

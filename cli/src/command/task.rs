@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Format, counted, to_json, to_json_line};
+use crate::output::{Format, counted, render_document};
 use crate::parse;
 use environment::Environment;
 
@@ -188,7 +188,7 @@ impl Commit {
             let sentence = format!("had better save again after {span}\n");
             let format = options.screen().format;
             let text = shown(format, &Advice { interval_s }, (&word, &sentence))?;
-            options.screen().data(&text)?;
+            options.screen().tell(&text)?;
         }
         Ok(Exit::Ok)
     }
@@ -243,10 +243,9 @@ fn shown(
     (word, sentence): (&str, &str),
 ) -> Result<String, Failure> {
     Ok(match format {
-        Format::Json => to_json(heard)?,
-        Format::Jsonl => to_json_line(heard)?,
+        Format::Table | Format::Wide => sentence.to_owned(),
         Format::Name => format!("{word}\n"),
-        _ => sentence.to_owned(),
+        format => render_document(format, heard)?,
     })
 }
 
@@ -261,4 +260,20 @@ fn meeting(gang: &GangNotice) -> String {
 fn sentence(stop: &PreemptFlag) -> String {
     let seconds = counted(stop.grace_ms.div_ceil(1_000), "second");
     format!("asked to stop ({}), killed in {seconds}\n", stop.reason)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_heard_is_a_document_where_one_is_asked_for() {
+        let advice = Advice { interval_s: 7 };
+        let said = |format| shown(format, &advice, ("7", "save after 7 s\n")).unwrap();
+        assert_eq!(said(Format::Yaml), "interval_s: 7\n");
+        assert_eq!(said(Format::Jsonl), "{\"interval_s\":7}\n");
+        assert_eq!(said(Format::Name), "7\n");
+        assert_eq!(said(Format::Table), "save after 7 s\n");
+    }
 }

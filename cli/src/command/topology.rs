@@ -77,7 +77,7 @@ impl Apply {
             .map_err(|error| file.refused(error))?;
         let screen = options.screen();
         let effect = TopologyEffectView::new(self.apply.dry_run(), answer);
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide => effect.render(),
             Format::Name => effect.names(),
             format => render_document(format, &effect)?,

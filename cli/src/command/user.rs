@@ -120,7 +120,7 @@ impl Named {
         let client = options.connect().await?;
         let revision = client.remove_user(&current_user(), &self.name).await?;
         let screen = options.screen();
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide => format!("user {} removed\n", self.name),
             Format::Name => format!("{}\n", self.name),
             format => render_document(format, &json!({"name": self.name, "revision": revision}))?,
@@ -145,7 +145,7 @@ fn print_token(
     revision: Revision,
 ) -> Result<Exit, Failure> {
     let screen = options.screen();
-    screen.data(&match screen.format {
+    screen.tell(&match screen.format {
         Format::Table | Format::Wide | Format::Name => format!("{}\n", token.text()),
         format => {
             let made = json!({"name": name, "token": token.text(), "revision": revision});

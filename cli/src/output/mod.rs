@@ -9,7 +9,8 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub(crate) use json::{to_json, to_json_line};
+use json::to_json;
+pub(crate) use json::to_json_line;
 pub(crate) use screen::{Screen, note};
 pub(crate) use table::{Cell, Column, Table, Tone, paint};
 pub(crate) use times::{ago, instant, span, until};

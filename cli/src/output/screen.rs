@@ -32,11 +32,21 @@ impl Screen {
         matches!(self.format, Format::Table | Format::Wide)
     }
 
-    /// Writes data to stdout at once; colours are left out where they do not belong.
+    /// Writes data that was asked for to stdout at once; colours are left out where they do not belong. Once its reader has gone away
+    /// the command has nothing more to do, and fails with [`Failure::reader_gone`].
     pub(crate) fn data(&self, text: &str) -> Result<(), Failure> {
         let mut stdout = anstream::stdout().lock();
         let written = stdout.write_all(text.as_bytes());
         finish(written.and_then(|()| stdout.flush()))
+    }
+
+    /// Says on stdout what was done, or how something ended. A reader that went away changes nothing of that: the command does what
+    /// is left to do, and ends as if it had been read.
+    pub(crate) fn tell(&self, text: &str) -> Result<(), Failure> {
+        match self.data(text) {
+            Err(failure) if failure.is_reader_gone() => Ok(()),
+            told => told,
+        }
     }
 
     /// Writes bytes to stdout exactly as they are.

@@ -263,6 +263,49 @@ async fn a_cluster_without_its_majority_says_so_and_shows_what_it_has() {
         client.submit_job(shell("exit 0")).await.ok()
     })
     .await;
+
+    // Nobody knew whether it was accepted: to say it again is not to submit it twice.
+    let told = run.stderr.split("--request-id ").nth(1).unwrap();
+    let key = told.split_whitespace().next().unwrap();
+    let words = [
+        "job",
+        "submit",
+        "--request-id",
+        key,
+        "-o",
+        "name",
+        "--",
+        "true",
+    ];
+    let again = cluster.muster(&words).await.ok();
+    assert_eq!(cluster.muster(&words).await.ok(), again);
+    let request = v1::ListJobsRequest::default();
+    let (_, jobs) = client.list_jobs(request, usize::MAX).await.unwrap();
+    let named: Vec<u64> = { jobs.iter() }
+        .filter(|job| job.name == "true")
+        .map(|job| job.id)
+        .collect();
+    assert_eq!(named, [again.trim().parse::<u64>().unwrap()]);
+}
+
+#[tokio::test]
+async fn a_key_stands_for_all_jobs_of_a_command() {
+    let cluster = Cluster::start(NO_WORKERS).await;
+    let text = "name: a\ncommand: [x]\n---\nname: b\ncommand: [y]\n";
+    drop(cluster.write("two.yaml", text));
+    let words = [
+        "job",
+        "submit",
+        "-f",
+        "two.yaml",
+        "--request-id",
+        "k",
+        "-o",
+        "name",
+    ];
+    let first = cluster.muster(&words).await.ok();
+    assert_eq!(first.lines().count(), 2, "{first}");
+    assert_eq!(cluster.muster(&words).await.ok(), first);
 }
 
 #[tokio::test]

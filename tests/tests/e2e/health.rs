@@ -3,6 +3,7 @@
 use muster_core::health::rules::RuleSet;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, submit, with_gpus};
+use serde_json::json;
 
 const TWO_WORKERS: Shape = Shape {
     replicas: 3,
@@ -52,6 +53,16 @@ async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_given_out_again() {
     let job = submit(&client, spec).await;
     let before = only_attempt(&client, job).await;
     let (host, gpu) = (&before.tasks[0].host, &before.tasks[0].gpus[0]);
+    // What nothing was ever wrong with has a history of nothing, and what does not exist has none.
+    for component in [host, gpu, &format!("{host}:0")] {
+        let words = ["health", "history", component, "-o", "json"];
+        let history = cluster.muster(&words).await.json();
+        assert_eq!(history["changes"], json!([]), "{component}: {history}");
+    }
+    for component in ["nowhere", "nowhere:0", &format!("{host}:77")] {
+        let run = cluster.muster(&["health", "history", component]).await;
+        assert_eq!((run.code, &*run.stdout), (1, ""), "{component}: {run:?}");
+    }
     let fault = v1::GpuFault {
         signal: "xid-48".to_owned(),
         detail: "injected by a test".to_owned(),

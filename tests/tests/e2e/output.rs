@@ -95,6 +95,15 @@ async fn output_is_read_by_stream_attempt_time_and_task() {
         "{missing:?}"
     );
 
+    // What cannot be read is told, also to those who want no notes.
+    let some = logs(&["--task", "0,9", "--quiet", "--stderr"]).await;
+    assert_eq!(
+        (some.code, &*some.stdout),
+        (1, "[task 0] err\n"),
+        "{some:?}"
+    );
+    assert!(some.stderr.contains("has no task 9"), "{some:?}");
+
     // The life of one attempt.
     let words = [
         "job",
@@ -436,6 +445,55 @@ async fn readers_who_read_nothing_hold_up_no_writes_through_their_replica() {
 }
 
 #[tokio::test]
+async fn tasks_without_output_yet_do_not_fail_those_that_have_some() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    // Two find a GPU, the third one waits.
+    let mut spec = with_gpus(shell("echo here; sleep 87654.625"), 1);
+    spec.groups[0].count = Some(3);
+    let job = submit(&client, spec).await.to_string();
+    let words = ["job", "logs", "JOB", "--task", "all"];
+    eventually("both that run have printed", async || {
+        let run = muster(&cluster, &job, &words).await;
+        let printed = run.stdout.matches("here\n").count();
+        (run.code == 0 && printed == 2).then_some(())
+    })
+    .await;
+    let mut spec = with_gpus(shell("true"), 2);
+    spec.groups[0].count = Some(2);
+    let waits = submit(&client, spec).await.to_string();
+    let run = muster(&cluster, &waits, &[&words[..], &["-q"]].concat()).await;
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
+    assert!(run.stderr.contains("none of these 2 tasks"), "{run:?}");
+}
+
+#[tokio::test]
+async fn a_task_that_a_job_does_not_have_is_not_waited_for() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    for gang in [false, true] {
+        let mut spec = shell("sleep 87654.375");
+        spec.groups[0].count = Some(2);
+        spec.gang = gang;
+        let job = submit(&client, spec).await.to_string();
+        let told = format!(
+            "error: cannot read the task's output: job {job} has no task 9: its last one is 1"
+        );
+        for words in [
+            &["logs", "JOB"][..],
+            &["logs", "JOB", "-f"],
+            &["logs", "JOB", "--all-attempts"],
+            &["attach", "JOB"],
+        ] {
+            let words = [&["job"], words, &["--task", "9"]].concat();
+            let run = muster(&cluster, &job, &words).await;
+            assert_eq!((run.code, &*run.stdout), (1, ""), "{words:?}: {run:?}");
+            assert!(run.stderr.starts_with(&told), "{words:?}: {run:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn whoever_follows_a_task_follows_it_to_another_host() {
     let mut cluster = Cluster::start(Shape {
         workers: 2,
@@ -471,4 +529,45 @@ async fn whoever_follows_a_task_follows_it_to_another_host() {
     }
     let line = timeout(PATIENCE, lines.next_line()).await;
     assert_eq!(line.unwrap().unwrap().unwrap(), "second");
+}
+
+/// Runs a command whose reader has gone away; gives its exit code.
+async fn unread(cluster: &Cluster, words: &[&str]) -> Option<i32> {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = cluster.command(words);
+    command.stdout(writer).kill_on_drop(true);
+    let ended = timeout(PATIENCE, command.status()).await;
+    ended.unwrap().unwrap().code()
+}
+
+#[tokio::test]
+async fn what_a_command_does_and_how_it_ends_does_not_depend_on_its_reader() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    let failed = client.submit_job(shell("exit 9")).await.unwrap().job;
+    let failed = failed.to_string();
+    let words = ["job", "wait", &failed];
+    assert_eq!(unread(&cluster, &words).await, Some(3));
+    let words = ["job", "submit", "--wait", "--", "false"];
+    assert_eq!(unread(&cluster, &words).await, Some(3));
+
+    let runs = submit(&client, shell("sleep 87654.125")).await;
+    only_attempt(&client, runs).await;
+    // As a shell shows a command that writes to nobody.
+    let beside = runs.to_string();
+    let words = ["job", "exec", &beside, "-n", "--", "yes"];
+    assert_eq!(unread(&cluster, &words).await, Some(141));
+    let mut jobs = vec![runs];
+    for _ in 0..2 {
+        jobs.push(submit(&client, shell("sleep 87654.125")).await);
+    }
+    let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+    let mut words = vec!["job", "cancel"];
+    words.extend(ids.iter().map(String::as_str));
+    assert_eq!(unread(&cluster, &words).await, Some(0));
+    for job in jobs {
+        let ended = client.wait_job(job).await.unwrap();
+        assert_eq!(ended.phase(), v1::JobPhase::Cancelled, "job {job}");
+    }
 }

@@ -150,4 +150,17 @@ async fn a_pipeline_is_accepted_whole_or_not_at_all_and_cancelled_whole() {
     assert_eq!(waited.code, 4, "{waited:?}");
     let got = json(&cluster, &["pipeline", "get", &id]).await;
     assert_eq!(got["jobs"]["cancelled"], 2, "{got}");
+    // Two at a time are one document, and one that is unknown does not keep them back.
+    let two = [
+        submit(&cluster, long, "long-2").await["pipeline"].to_string(),
+        submit(&cluster, long, "long-3").await["pipeline"].to_string(),
+    ];
+    let words = ["pipeline", "cancel", &two[0], "1", &two[1], "-o", "json"];
+    let cancelled = cluster.muster(&words).await;
+    assert_eq!(cancelled.code, 1, "{cancelled:?}");
+    let done: Vec<Value> = serde_json::from_str(&cancelled.stdout).unwrap();
+    let ids: Vec<String> = { done.iter() }
+        .map(|done| done["pipeline"].to_string())
+        .collect();
+    assert_eq!(ids, two, "{cancelled:?}");
 }

@@ -129,9 +129,9 @@ impl Replay {
         let (report, record) =
             record(&world).map_err(|error| Failure::new(format!("cannot simulate: {error}")))?;
         if let Some(revision) = self.state {
-            screen.data(&state_at(&record, Revision(revision))?)?;
+            screen.tell(&state_at(&record, Revision(revision))?)?;
         } else if let Some(Span(from, to)) = self.diff {
-            screen.data(&changed(&record, from, to)?)?;
+            screen.tell(&changed(&record, from, to)?)?;
         } else {
             let filter = self.filter();
             let scenes = filter.select(&record);
@@ -184,7 +184,7 @@ fn show(scenes: &[&Scene], screen: &Screen) -> Result<(), Failure> {
         }
         format => render_documents(format, scenes)?,
     };
-    screen.data(&text)
+    screen.tell(&text)
 }
 
 fn step(record: &Record, scenes: Vec<&Scene>, screen: &Screen) -> Result<(), Failure> {

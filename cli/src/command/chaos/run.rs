@@ -193,7 +193,7 @@ fn tell(options: &Options, report: &RunReport, out: &Path) -> Result<Exit, Failu
         }
         format => render_document(format, report)?,
     };
-    screen.data(&text)?;
+    screen.tell(&text)?;
     Ok(if report.holds() {
         Exit::Ok
     } else {

@@ -51,7 +51,7 @@ impl Shrink {
         let path = out.display();
         options
             .screen()
-            .data(&format!("{shrunk}    or: muster chaos replay {path}\n"))?;
+            .tell(&format!("{shrunk}    or: muster chaos replay {path}\n"))?;
         Ok(Exit::Ok)
     }
 }

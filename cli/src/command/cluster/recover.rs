@@ -54,7 +54,7 @@ impl Recover {
         let kept = survivor
             .recover()
             .map_err(|error| Failure::new(chain(&error)))?;
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide => {
                 let address = own.map_or_else(String::new, |(peer, _)| peer.address);
                 format!(
@@ -149,8 +149,8 @@ fn document(survivor: &Survivor, kept: Option<&str>) -> serde_json::Value {
 fn tell(screen: &Screen, survivor: &Survivor, kept: Option<&str>) -> Result<Exit, Failure> {
     match screen.format {
         Format::Table | Format::Wide => {}
-        Format::Name => screen.data(&format!("{}\n", survivor.replica_id()))?,
-        format => screen.data(&render_document(format, &document(survivor, kept))?)?,
+        Format::Name => screen.tell(&format!("{}\n", survivor.replica_id()))?,
+        format => screen.tell(&render_document(format, &document(survivor, kept))?)?,
     }
     Ok(Exit::Ok)
 }

@@ -277,7 +277,7 @@ fn told(
         note(&format!("warning: {}", answer.warning));
     }
     let said = if answer.changed { done } else { was_so };
-    screen.data(&match screen.format {
+    screen.tell(&match screen.format {
         Format::Table | Format::Wide => format!("replica {id} {said}\n"),
         Format::Name => format!("{id}\n"),
         format => {

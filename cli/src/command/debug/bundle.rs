@@ -78,7 +78,7 @@ impl Bundle {
             note(&format!("{name} is not in it: {why}"));
         }
         let (path, files) = (path.display().to_string(), collection.count());
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide => {
                 format!("{path}: {files} files; look through it before you give it away\n")
             }

@@ -84,7 +84,7 @@ impl LogLevel {
         }
         let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let span_text = format_duration(span_ms);
-        screen.data(&match screen.format {
+        screen.tell(&match screen.format {
             Format::Table | Format::Wide => {
                 let lines = done.iter().map(|(process, filter)| {
                     format!("{process} logs {change} for {span_text}; all of it: {filter}\n")

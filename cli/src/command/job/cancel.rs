@@ -47,9 +47,9 @@ impl Cancel {
                     asked.push(job);
                     match screen.format {
                         Format::Table | Format::Wide => {
-                            screen.data(&format!("job {job} is being cancelled\n"))?;
+                            screen.tell(&format!("job {job} is being cancelled\n"))?;
                         }
-                        Format::Name => screen.data(&format!("{job}\n"))?,
+                        Format::Name => screen.tell(&format!("{job}\n"))?,
                         _ => done.push(serde_json::json!({"job": job, "revision": revision})),
                     }
                 }
@@ -57,7 +57,7 @@ impl Cancel {
             }
         }
         if !screen.is_table() && screen.format != Format::Name {
-            screen.data(&render_documents(screen.format, &done)?)?;
+            screen.tell(&render_documents(screen.format, &done)?)?;
         }
         let exit = if asked.len() == self.jobs.len() {
             Exit::Ok

@@ -27,6 +27,8 @@ const WINDOW: v1::WindowSize = v1::WindowSize {
 };
 /// What a shell adds to the number of the signal that ended a command.
 const SIGNALLED: i32 = 128;
+/// How a command ends whose reader went away, as shells show it: by SIGPIPE.
+const READER_GONE: u8 = 128 + 13;
 
 /// `muster job exec`
 ///
@@ -86,7 +88,7 @@ async fn copy_output(mut running: Running, screen: &Screen) -> Result<Exit, Fail
             ExecUpdate::Begun { attempt, host } => {
                 tracing::debug!(attempt, host, "the command runs");
             }
-            ExecUpdate::Stdout(bytes) => screen.bytes(&bytes)?,
+            ExecUpdate::Stdout(bytes) => screen.bytes(&bytes).map_err(cut_off)?,
             ExecUpdate::Stderr(bytes) => screen.error_bytes(&bytes),
             ExecUpdate::Ended { code, signal } => return Ok(exit(code, signal)),
             ExecUpdate::Lost { why } => return Err(Failure::new(why)),
@@ -95,6 +97,14 @@ async fn copy_output(mut running: Running, screen: &Screen) -> Result<Exit, Fail
     Err(Failure::new(
         "the connection to the command ended before it",
     ))
+}
+
+/// A command that nobody reads is given up before its end, as one here is: that is not its success.
+fn cut_off(failure: Failure) -> Failure {
+    match failure.is_reader_gone() {
+        true => failure.exiting(Exit::Passed(READER_GONE)),
+        false => failure,
+    }
 }
 
 fn exit(code: Option<i32>, signal: Option<i32>) -> Exit {

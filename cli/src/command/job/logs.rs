@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::parse::{self, TaskList};
 pub(super) use printer::{Marks, Printer};
 pub(super) use task_reader::TaskReader;
-use task_reader::tasks_of;
+use task_reader::{NO_LOGS, tasks_of};
 
 /// Tasks that one command follows at a time: each is a request that its worker serves all the while.
 const TASKS_FOLLOWED_MAX: usize = 32;
@@ -148,27 +148,42 @@ impl Logs {
     }
 }
 
-/// Reads task after task. Where there are several, one that has no output now keeps none of the others back.
+/// Reads task after task. Where there are several, none keeps the others back: what has no output is noted, and what cannot be
+/// read is an error.
 async fn read(
     readers: &[TaskReader],
     all_attempts: bool,
     printer: &Mutex<Printer>,
 ) -> Result<Exit, Failure> {
-    let mut failed = 0;
+    let (mut exit, mut without) = (Exit::Ok, 0);
     for reader in readers {
-        match reader.read(all_attempts).await {
-            Err(error) if readers.len() > 1 && error.exit() == Exit::Error => {
-                printer.lock().await.note(&error.text());
-                failed += 1;
-            }
-            other => other?,
+        let Err(error) = reader.read(all_attempts).await else {
+            continue;
+        };
+        if readers.len() == 1 || error.exit() != Exit::Error {
+            return Err(error);
+        }
+        if is_without_output(&error) {
+            printer.lock().await.note(&error.text());
+            without += 1;
+        } else {
+            error.print();
+            exit = Exit::Error;
         }
     }
-    Ok(if failed > 0 && failed == readers.len() {
-        Exit::Error
-    } else {
-        Exit::Ok
-    })
+    if without > 0 && without == readers.len() {
+        let told = format!("none of these {without} tasks has output");
+        return Err(Failure::new(told).help("-f waits for output that is still to come"));
+    }
+    Ok(exit)
+}
+
+/// Whether a replica knows that there is no output: the task has not started, or has no such attempt. A worker that cannot read what
+/// there was gives the same reason and names no task.
+fn is_without_output(error: &Failure) -> bool {
+    error
+        .refusal()
+        .is_some_and(|refusal| refusal.reason == NO_LOGS && refusal.metadata.contains_key("task"))
 }
 
 /// Follows all at the same time; the first failure ends it.

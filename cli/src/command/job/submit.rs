@@ -9,7 +9,7 @@ mod scheduling_flags;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use muster_client::Client;
+use muster_client::{Client, ClientError, new_request_id};
 use muster_core::ids::JobId;
 use muster_core::limits::SPEC_BYTES_MAX;
 use serde::Serialize;
@@ -39,8 +39,8 @@ pub(crate) struct Submit {
     file: Vec<String>,
     #[command(flatten)]
     flags: SpecFlags,
-    /// Idempotency key: within 24 hours the same key is the same job
-    #[arg(long, value_name = "KEY", conflicts_with = "file")]
+    /// Idempotency key: within 24 hours the same key is the same job, and with several jobs in files the same jobs
+    #[arg(long, value_name = "KEY")]
     request_id: Option<String>,
     /// Check everything, on the cluster too, and submit nothing
     #[arg(long)]
@@ -78,9 +78,11 @@ impl Submit {
         let jobs = self.read()?;
         let screen = options.screen();
         let client = options.connect().await?;
+        // Made here, so that a person can repeat what was not answered.
+        let key = self.request_id.clone().unwrap_or_else(new_request_id);
         let mut accepted = Vec::new();
-        for job in jobs {
-            let answer = self.send(&client, job).await;
+        for (position, job) in jobs.into_iter().enumerate() {
+            let answer = self.send(&client, job, (&key, position)).await;
             match answer {
                 Ok(answer) => accepted.push(answer),
                 Err(failure) => {
@@ -105,11 +107,16 @@ impl Submit {
         read_files(&self.file)
     }
 
-    async fn send(&self, client: &Client, job: NamedSpec) -> Result<Accepted, Failure> {
+    async fn send(
+        &self,
+        client: &Client,
+        job: NamedSpec,
+        (key, position): (&str, usize),
+    ) -> Result<Accepted, Failure> {
         let name = job.spec.name.clone();
-        let refused = |error| Failure::from(error).about(&job.origin);
         if self.dry_run {
-            client.validate_job(job.spec).await.map_err(refused)?;
+            let validated = client.validate_job(job.spec).await;
+            validated.map_err(|error| Failure::from(error).about(&job.origin))?;
             return Ok(Accepted {
                 job: 0,
                 name,
@@ -118,11 +125,9 @@ impl Submit {
                 dry_run: true,
             });
         }
-        let submitted = match &self.request_id {
-            Some(id) => client.submit_job_as(id, job.spec).await,
-            None => client.submit_job(job.spec).await,
-        };
-        let submitted = submitted.map_err(refused)?;
+        let refused = |error: ClientError| Failure::of_submission(error, key).about(&job.origin);
+        let submitted = client.submit_job_as(request_id(key, position), job.spec);
+        let submitted = submitted.await.map_err(refused)?;
         Ok(Accepted {
             job: submitted.job.get(),
             name,
@@ -149,6 +154,14 @@ impl Submit {
         client.discover().await?;
         let ended = wait_for(client, screen, &jobs, goal, self.timeout).await?;
         Ok(ended.exit())
+    }
+}
+
+/// The request id of one of a command's jobs: each has its own, that of the first is the key itself.
+fn request_id(key: &str, position: usize) -> String {
+    match position {
+        0 => key.to_owned(),
+        later => format!("{key}/{}", later + 1),
     }
 }
 
@@ -184,7 +197,7 @@ fn print(screen: &Screen, accepted: &[Accepted]) -> Result<(), Failure> {
             several => render_document(screen.format, &several)?,
         },
     };
-    screen.data(&text)
+    screen.tell(&text)
 }
 
 fn sentence(job: &Accepted) -> String {

@@ -43,9 +43,9 @@ impl Suspend {
                             Wanted::Suspended => format!("job {job} is suspended\n"),
                             Wanted::Resumed => format!("job {job} goes on\n"),
                         };
-                        screen.data(&text)?;
+                        screen.tell(&text)?;
                     }
-                    Format::Name => screen.data(&format!("{job}\n"))?,
+                    Format::Name => screen.tell(&format!("{job}\n"))?,
                     _ => done.push(serde_json::json!({"job": job, "revision": revision})),
                 },
                 Err(failure) => {
@@ -55,7 +55,7 @@ impl Suspend {
             }
         }
         if !screen.is_table() && screen.format != Format::Name {
-            screen.data(&render_documents(screen.format, &done)?)?;
+            screen.tell(&render_documents(screen.format, &done)?)?;
         }
         Ok(exit)
     }

@@ -170,5 +170,5 @@ async fn print(client: &Client, screen: &Screen, jobs: &[JobId]) -> Result<(), F
         revision = revision.max(detail.revision.get());
         rows.push(JobView::from(detail.job));
     }
-    screen.data(&render_rows(screen, revision, &rows)?)
+    screen.tell(&render_rows(screen, revision, &rows)?)
 }

@@ -9,7 +9,7 @@ use super::failure;
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Format, to_json, to_json_line};
+use crate::output::{Format, render_document};
 
 /// What a task has beside the variables that begin with `MUSTER_`.
 const OTHERS: [&str; 10] = [
@@ -41,10 +41,9 @@ impl Environment {
             .collect();
         let screen = options.screen();
         screen.data(&match screen.format {
-            Format::Json => to_json(&ours)?,
-            Format::Jsonl => to_json_line(&ours)?,
             Format::Name => ours.keys().map(|name| format!("{name}\n")).collect(),
-            _ => ours
+            Format::Json | Format::Jsonl | Format::Yaml => render_document(screen.format, &ours)?,
+            Format::Table | Format::Wide => ours
                 .iter()
                 .map(|(name, value)| format!("{name}={}\n", quoted(value)))
                 .collect(),

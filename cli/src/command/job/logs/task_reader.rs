@@ -14,6 +14,8 @@ use crate::failure::Failure;
 
 /// Time between two looks for output that is not there yet, where no event announces it.
 const RETRY: Duration = Duration::from_millis(250);
+/// Reason of a refusal where there is no output.
+pub(super) const NO_LOGS: &str = "NO_LOGS";
 /// How long output of an attempt that a newer one has followed is asked for in vain: its host may be back by then.
 const LEFT_BEHIND_MAX: Duration = Duration::from_secs(5);
 
@@ -76,7 +78,9 @@ impl TaskReader {
                 ..self.alone()
             };
             match self.copy(part).await {
-                Err(error) if attempt < newest => self.note(&error.text()).await,
+                Err(error) if attempt < newest && !error.is_reader_gone() => {
+                    self.note(&error.text()).await;
+                }
                 other => drop(other?),
             }
         }
@@ -116,7 +120,7 @@ impl TaskReader {
             };
             match self.copy(part).await {
                 Ok(read) => wanted = Some(read.unwrap_or(attempt) + 1),
-                Err(error) if attempt < known.number => {
+                Err(error) if attempt < known.number && !error.is_reader_gone() => {
                     self.note(&error.text()).await;
                     wanted = Some(attempt + 1);
                 }
@@ -225,7 +229,8 @@ impl TaskReader {
         self.printer.lock().await.note(text);
     }
 
-    async fn newest_attempt(&self) -> Result<Known, ClientError> {
+    /// What is known of the task's unit; an error if the job has no such task, which would be waited for in vain.
+    async fn newest_attempt(&self) -> Result<Known, Failure> {
         let task = self.request.task.get();
         // Units beyond the first page are found by their own page: the unit of a gang is always 0.
         let units_max = usize::try_from(task)
@@ -236,7 +241,15 @@ impl TaskReader {
             .client
             .get_job(self.request.job, units_max, consistency)
             .await?;
-        let gang = detail.job.spec.as_ref().is_some_and(|spec| spec.gang);
+        let spec = detail.job.spec.as_ref();
+        if let Some(count) = spec.map(count_tasks).filter(|count| *count <= task) {
+            let (job, last) = (self.request.job, count.saturating_sub(1));
+            // As a replica says it that is asked for the output.
+            return Err(Failure::new(format!(
+                "cannot read the task's output: job {job} has no task {task}: its last one is {last}"
+            )));
+        }
+        let gang = spec.is_some_and(|spec| spec.gang);
         let index = if gang { 0 } else { task };
         let unit = detail.units.iter().find(|unit| unit.index == index);
         Ok(Known {
@@ -266,7 +279,7 @@ impl TaskReader {
         &self,
         error: &ClientError,
         (part, since): (Part, Instant),
-    ) -> Result<bool, ClientError> {
+    ) -> Result<bool, Failure> {
         tracing::debug!(%error, "output is not available yet");
         let known = self.newest_attempt().await?;
         let is_followed = part.goes_on && part.attempt.is_some_and(|it| it < known.number);
@@ -287,12 +300,16 @@ pub(in crate::command::job) async fn tasks_of(
 ) -> Result<Vec<TaskIndex>, ClientError> {
     let consistency = v1::Consistency::Linearizable;
     let detail = client.get_job(job, 1, consistency).await?;
-    let groups = detail.job.spec.map(|spec| spec.groups).unwrap_or_default();
-    let count: u32 = groups.iter().map(|group| group.count.unwrap_or(1)).sum();
+    let count = detail.job.spec.as_ref().map_or(0, count_tasks);
     Ok((0..count).map(TaskIndex).collect())
+}
+
+fn count_tasks(spec: &v1::JobSpec) -> u32 {
+    let groups = spec.groups.iter();
+    groups.map(|group| group.count.unwrap_or(1)).sum()
 }
 
 /// Whether output may yet appear: the task has not started, or its host does not answer.
 fn is_passing(error: &ClientError) -> bool {
-    matches!(error.reason(), Some("NO_LOGS" | "HOST_UNREACHABLE"))
+    matches!(error.reason(), Some(NO_LOGS | "HOST_UNREACHABLE"))
 }
