@@ -2,7 +2,7 @@
 
 use muster_core::ids::JobId;
 use muster_proto::v1;
-use muster_tests::{Cluster, Shape, shell, submit};
+use muster_tests::{Cluster, Shape, only_attempt, shell, submit};
 
 /// Tasks of the array.
 const TASKS: u32 = 200;
@@ -21,6 +21,13 @@ fn numbers(cluster: &Cluster, name: &str) -> Vec<u32> {
         .map(|line| line.trim().parse().unwrap())
         .collect()
 }
+
+/// Tasks of the array with long texts.
+const LONG_TASKS: u32 = 30;
+/// Bytes of each of the variables of such a task, as long as Linux takes one.
+const VARIABLE_BYTES: usize = 100 << 10;
+/// Variables of such a task: with the others they are less than Linux takes in all.
+const VARIABLES: usize = 8;
 
 async fn submit_array(cluster: &Cluster) -> JobId {
     std::fs::create_dir(cluster.folder.join("now")).unwrap();
@@ -47,4 +54,29 @@ async fn an_array_runs_every_index_once_and_never_more_at_once_than_it_says() {
     let mut indexes = numbers(&cluster, "indexes");
     indexes.sort_unstable();
     assert_eq!(indexes, (0..TASKS).collect::<Vec<u32>>());
+}
+
+/// What a worker is told of these tasks together is longer than any message of a client may be.
+#[tokio::test]
+async fn tasks_with_long_environments_run_beside_each_other_and_beside_others() {
+    let cluster = Cluster::start(Shape {
+        workers: 1,
+        ..Shape::default()
+    })
+    .await;
+    let client = cluster.client().await;
+    let bystander = submit(&client, shell("sleep 87654.0625")).await;
+    only_attempt(&client, bystander).await;
+    let mut spec = shell("test ${#LONG_7} -eq 102400");
+    let group = &mut spec.groups[0];
+    group.count = Some(LONG_TASKS);
+    for number in 0..VARIABLES {
+        let text = "x".repeat(VARIABLE_BYTES);
+        group.environment.insert(format!("LONG_{number}"), text);
+    }
+    let job = submit(&client, spec).await;
+    let ended = client.wait_job(job).await.unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{ended:?}");
+    let attempt = only_attempt(&client, bystander).await;
+    assert_eq!(attempt.number, 1, "{attempt:?}");
 }
