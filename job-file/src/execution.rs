@@ -30,7 +30,11 @@ pub struct ExecutionFile {
 
 /// A limit of the kernel: one for all, or the soft one and the hard one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "must be a whole number, `unlimited`, or {soft: ..., hard: ...}"
+)]
 pub enum UlimitFile {
     /// Both are the same.
     Both(AmountFile),

@@ -149,6 +149,33 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_before_retries_needs_no_number_of_them() {
+        let text = "name: a\ncommand: [x]\nretry: {backoff: 10s}\n";
+        let jobs = read_jobs("job.yaml", text, "ada").unwrap();
+        let retry = jobs[0].spec.retry.unwrap();
+        assert_eq!((retry.retries_max, retry.backoff_ms), (0, 10_000));
+    }
+
+    #[test]
+    fn a_limit_of_the_kernel_has_two_parts_and_no_others() {
+        let file = |limit: &str| {
+            format!("name: a\ncommand: [x]\nexecution:\n  ulimits:\n    nofile: {limit}\n")
+        };
+        let text = file("{soft: 1, hard: unlimited}");
+        let jobs = read_jobs("job.yaml", &text, "ada").unwrap();
+        let limit = &jobs[0].spec.groups[0].execution.as_ref().unwrap().ulimits[0];
+        assert_eq!((limit.soft, limit.hard), (Some(1), None));
+        for limit in ["{soft: 1, hard: 2, harder: 3}", "{soft: 1}", "many"] {
+            let found = errors(&file(limit));
+            assert_eq!(found.len(), 1, "{limit}");
+            assert!(
+                found[0].contains("or {soft: ..., hard: ...}"),
+                "{limit}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
     fn json_is_read_too() {
         let text = r#"{"name": "a\u00e4", "command": ["true"], "labels": {"team": "x"}}"#;
         let jobs = read_jobs("job.json", text, "ada").unwrap();

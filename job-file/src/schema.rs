@@ -90,6 +90,7 @@ pub struct JobFile {
 #[serde(deny_unknown_fields)]
 pub struct RetryFile {
     /// Failures forgiven before the unit is failed.
+    #[serde(default)]
     pub retries_max: u32,
     /// Wait before the first retry, doubled for every further one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
