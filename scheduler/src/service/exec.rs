@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task;
 use std::time::Duration;
 
-use futures::stream::{Stream, iter};
+use futures::stream::{BoxStream, Stream, iter};
 use futures::{StreamExt as _, future};
 use metrics::{counter, gauge};
 use muster_core::access::Role;
@@ -158,15 +159,35 @@ async fn through(
     messages: Inputs,
 ) -> Result<Answers, Status> {
     let mut client = context.peers.client_alone(leader)?;
-    let first = v1::ExecRequest {
-        kind: Some(FromUser::Open(open)),
-    };
-    // A user whose stream broke is gone: so is what the leader hears.
-    let rest = messages
-        .take_while(|message| future::ready(message.is_ok()))
-        .filter_map(|message| future::ready(message.ok()));
-    let answers = client.forward_exec(iter([first]).chain(rest)).await?;
+    let answers = client.forward_exec(Said::all(open, messages)).await?;
     Ok(Box::pin(answers.into_inner()))
+}
+
+/// All that a user says. It is a type with a name, because the compiler cannot prove of a boxed stream that a call with it is `Send`.
+struct Said(BoxStream<'static, v1::ExecRequest>);
+
+impl Said {
+    /// A user whose stream broke is gone: so is what the leader hears.
+    fn all(open: v1::ExecOpen, messages: Inputs) -> Self {
+        let first = v1::ExecRequest {
+            kind: Some(FromUser::Open(open)),
+        };
+        let rest = messages
+            .take_while(|message| future::ready(message.is_ok()))
+            .filter_map(|message| future::ready(message.ok()));
+        Self(iter([first]).chain(rest).boxed())
+    }
+}
+
+impl Stream for Said {
+    type Item = v1::ExecRequest;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> task::Poll<Option<Self::Item>> {
+        self.0.poll_next_unpin(context)
+    }
 }
 
 /// Where a command is to run.
