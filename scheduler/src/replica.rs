@@ -29,7 +29,7 @@ use muster_tls::{Authority, Dialer, PeerRole, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
@@ -212,11 +212,16 @@ impl Replica {
         while tasks.join_next().await.is_some() {}
         handle.shutdown().await;
         closing.cancel();
-        if !server.is_finished() && timeout(CLOSE_TIMEOUT, &mut server).await.is_err() {
-            server.abort();
-        }
+        close(server).await;
         tracing::info!(replica = %config.replica_id, "the replica has stopped");
         result
+    }
+}
+
+/// Waits for a while until connections that are to close have closed.
+async fn close(mut server: JoinHandle<Result<(), Error>>) {
+    if !server.is_finished() && timeout(CLOSE_TIMEOUT, &mut server).await.is_err() {
+        server.abort();
     }
 }
 

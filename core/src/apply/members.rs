@@ -214,9 +214,8 @@ impl Step<'_> {
             == 1;
         let amounts = amounts_of(&self.state.hosts, &spec, &[run.place()]);
         self.state.index.remove_usage(&spec, part, &amounts);
-        self.state
-            .index
-            .remove_task(run.host, spec.places().of(run.task));
+        let places = spec.places().of(run.task);
+        self.state.index.remove_task(run.host, places);
         if is_last {
             self.state.index.on_host.remove(&(run.host, job, unit));
         }
@@ -297,9 +296,8 @@ impl Step<'_> {
         self.end_vacancy(id.0, id.1);
         let amounts = amounts_of(&self.state.hosts, &spec, std::slice::from_ref(task));
         self.state.index.add_usage(&spec, part, &amounts);
-        self.state
-            .index
-            .add_task(task.host, spec.places().of(task.task));
+        let places = spec.places().of(task.task);
+        self.state.index.add_task(task.host, places);
         let on_host = (task.host, id.0, id.1);
         self.state.index.on_host.insert(on_host, swap.epoch);
         self.edit_host(task.host, |host| hold(host, task, holder, &spec));

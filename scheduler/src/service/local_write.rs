@@ -69,19 +69,7 @@ pub(crate) async fn execute(
         Kind::SubmitPipeline(request) => pipelines::submit(context, request)
             .await
             .map(Outcome::SubmitPipeline),
-        Kind::CancelJob(request) => {
-            let command = command(cancel_command(request))?;
-            let done = context.handle.with_state(|state| {
-                kept_answers::is_done(state, &command).then_some(state.revision)
-            });
-            let revision = match done {
-                Some(revision) => revision,
-                None => propose(context, command).await?.0,
-            };
-            Ok(Outcome::CancelJob(v1::CancelJobResponse {
-                revision: revision.get(),
-            }))
-        }
+        Kind::CancelJob(request) => cancel(context, request).await.map(Outcome::CancelJob),
         Kind::SuspendJob(request) => {
             let (revision, _) = propose(context, command(suspend_command(request))?).await?;
             Ok(Outcome::SuspendJob(v1::SuspendJobResponse {
@@ -268,6 +256,23 @@ pub(crate) async fn propose(
         .result
         .map_err(|rejection| status::status_of(&rejection))?;
     Ok((applied.revision, answer))
+}
+
+async fn cancel(
+    context: &Context,
+    request: v1::CancelJobRequest,
+) -> Result<v1::CancelJobResponse, Status> {
+    let command = command(cancel_command(request))?;
+    let done = context
+        .handle
+        .with_state(|state| kept_answers::is_done(state, &command).then_some(state.revision));
+    let revision = match done {
+        Some(revision) => revision,
+        None => propose(context, command).await?.0,
+    };
+    Ok(v1::CancelJobResponse {
+        revision: revision.get(),
+    })
 }
 
 async fn submit(
