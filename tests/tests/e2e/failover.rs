@@ -282,7 +282,7 @@ async fn a_cluster_without_its_majority_says_so_and_shows_what_it_has() {
     let request = v1::ListJobsRequest::default();
     let (_, jobs) = client.list_jobs(request, usize::MAX).await.unwrap();
     let named: Vec<u64> = { jobs.iter() }
-        .filter(|job| job.name == "true")
+        .filter(|job| job.spec.as_ref().is_some_and(|spec| spec.name == "true"))
         .map(|job| job.id)
         .collect();
     assert_eq!(named, [again.trim().parse::<u64>().unwrap()]);
