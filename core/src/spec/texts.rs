@@ -22,7 +22,7 @@ impl TaskGroup {
             + environment
                 .map(|(name, value)| of(name) + of(value))
                 .sum::<usize>()
-            + self.working_directory.as_ref().map_or(0, of)
+            + self.working_directory.as_deref().map_or(0, of)
             + self.execution.text_bytes()
     }
 }
@@ -75,7 +75,11 @@ impl Container {
         let others = [&self.user, &self.userns, &self.gpus];
         of(&self.image)
             + all(&self.entrypoint)
-            + others.into_iter().flatten().map(of).sum::<usize>()
+            + others
+                .into_iter()
+                .flatten()
+                .map(|text| of(text))
+                .sum::<usize>()
             + mounts
                 .map(|it| of(&it.source) + of(&it.target))
                 .sum::<usize>()
@@ -83,10 +87,10 @@ impl Container {
 }
 
 fn all(texts: &[String]) -> usize {
-    texts.iter().map(of).sum()
+    texts.iter().map(|text| of(text)).sum()
 }
 
-fn of(text: &String) -> usize {
+fn of(text: &str) -> usize {
     text.len() + BYTES_BESIDE_TEXT
 }
 

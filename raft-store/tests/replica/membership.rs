@@ -327,5 +327,8 @@ async fn a_snapshot_that_is_received_holds_up_nothing_while_it_is_synced() {
     .await;
     lets.send(()).expect("it waits to be let");
     group.learns(leader, 4).await;
-    assert!(group.handle(4).status().snapshot_index.is_some());
+    eventually("it says that it has a snapshot", async || {
+        group.handle(4).status().snapshot_index
+    })
+    .await;
 }
