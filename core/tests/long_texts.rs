@@ -32,11 +32,10 @@ fn placed(cluster: &mut Cluster, job: JobId) -> usize {
             assert!(applied.result.is_ok(), "{:?}", applied.result);
         }
     }
-    let units = cluster.state.job(job).map_or(0, |job| {
+    cluster.state.job(job).map_or(0, |job| {
         let units = job.units.values();
         units.filter(|unit| unit.attempt.is_some()).count()
-    });
-    units
+    })
 }
 
 fn bytes_told(cluster: &Cluster, host: HostId) -> usize {
