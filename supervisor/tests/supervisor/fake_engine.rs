@@ -45,10 +45,14 @@ impl FakeEngine {
 
     /// Whether something was asked for that begins like this.
     pub(crate) fn was_asked(&self, beginning: &str) -> bool {
+        self.times_asked(beginning) > 0
+    }
+
+    /// How often something was asked for that begins like this.
+    pub(crate) fn times_asked(&self, beginning: &str) -> usize {
         let asked = self.asked.lock().unwrap();
-        asked
-            .iter()
-            .any(|(request, ..)| request.starts_with(beginning))
+        let like_this = |(request, ..): &&(String, _, _)| request.starts_with(beginning);
+        asked.iter().filter(like_this).count()
     }
 
     /// The body of the first request that begins like this.

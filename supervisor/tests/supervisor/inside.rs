@@ -23,6 +23,8 @@ use crate::support::{Rig, eventually};
 
 /// The stand-in's exit code for a command that it did not see to its end.
 const FAILED: Option<i32> = Some(125);
+/// More looks at a command than one whose stream goes on is believed to have ended by.
+const ENOUGH_LOOKS: usize = 6;
 /// More than pipes and sockets hold.
 const MUCH: usize = 3 << 20;
 
@@ -339,7 +341,10 @@ fn engine(
             let told = serde_json::json!({"Running": runs, "Pid": pid, "ExitCode": code});
             json(stream, 200, &told.to_string());
         }
-        request if request.starts_with("POST /exec/e1/resize") => json(stream, 200, ""),
+        request if request.starts_with("POST /exec/e1/resize") => match *standing.lock().unwrap() {
+            (true, ..) => json(stream, 200, ""),
+            (false, ..) => json(stream, 409, r#"{"message": "it has stopped"}"#),
+        },
         request => ordinary(request, stream),
     })
 }
@@ -453,6 +458,39 @@ fn an_engine_is_told_the_size_of_a_terminal_and_gets_its_keys_as_they_are() {
     );
     inside.types("q");
     // 130 is what a shell says of SIGINT.
+    assert_eq!(hear(&inside.socket), ended(None, Some(2)));
+}
+
+#[test]
+fn an_exit_code_is_not_taken_from_an_engine_that_has_none_yet() {
+    let first = Process::start("exec sleep 1000");
+    let mut command = Process::start("exec sleep 1000");
+    let standing = Standing::new(Mutex::new((true, command.pid(), 0)));
+    let (end, ends) = std::sync::mpsc::sync_channel::<()>(1);
+    let (ends, noted) = (Mutex::new(ends), Arc::clone(&standing));
+    let engine = engine(&first, &standing, move |stream| {
+        upgrade(stream);
+        let _ = ends.lock().unwrap().recv();
+        // It notes the end before it ends the stream.
+        *noted.lock().unwrap() = (false, 0, 130);
+    });
+    let mut rig = task_of(&engine);
+    let inside = AtTerminal::start(&mut rig, "top");
+    eventually("its size", || {
+        engine.was_asked("POST /exec/e1/resize?h=20&w=70")
+    });
+    // As podman, whom a resize told that the process is gone.
+    standing.lock().unwrap().0 = false;
+    resize(&inside.terminal, 33, 44);
+    let looks = || engine.times_asked("GET /exec/e1/json");
+    eventually("a size that comes too late", || {
+        engine.was_asked("POST /exec/e1/resize?h=33&w=44")
+    });
+    let before = looks();
+    command.0.kill().unwrap();
+    command.0.wait().unwrap();
+    eventually("looks at the end", || looks() > before + ENOUGH_LOOKS);
+    end.send(()).unwrap();
     assert_eq!(hear(&inside.socket), ended(None, Some(2)));
 }
 

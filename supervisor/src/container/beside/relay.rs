@@ -30,6 +30,9 @@ const ENGINE_AWAY_MS_MAX: u64 = 5_000;
 /// What an ended command has left running may hold its output open: then it is over once nothing has come for so long, in
 /// milliseconds.
 const QUIET_MS: u64 = 300;
+/// How long a command that ended while its terminal was resized may go on to have exit code 0 that is not its own, in
+/// milliseconds: as long as podman waits for the code (`readExecExitCode` in its `libpod/container_exec.go`).
+const DOUBT_MS_MAX: u64 = 5_000;
 /// The exit code of what was killed.
 const KILLED: i32 = 128 + libc::SIGKILL;
 /// Attempts to tell the engine of one size: the terminal inside may not be there yet, or no more.
@@ -109,6 +112,8 @@ struct Size {
     wanted: Option<Winsize>,
     attempts: u32,
     due_ms: u64,
+    /// Until when the engine may take the command for ended, with exit code 0, because it failed to resize its terminal.
+    doubt_until_ms: u64,
 }
 
 impl Size {
@@ -127,6 +132,7 @@ impl Size {
 
     fn failed(&mut self, now_ms: u64) {
         self.due_ms = now_ms + (LOOK_RETRY_MS << self.attempts.min(16));
+        self.doubt_until_ms = now_ms + DOUBT_MS_MAX;
         self.attempts += 1;
         self.wanted = self.wanted.filter(|_| self.attempts < RESIZES_MAX);
     }
@@ -413,9 +419,18 @@ impl Relay {
         let is_over = self.stream.is_none()
             || matches!(self.process, Process::Ended)
             || self.looks.count >= LOOKS_OF_AN_END;
-        if let Some(code) = standing.exit_code.filter(|_| is_over && !standing.running) {
-            self.has_ended(code);
+        if is_over && !standing.running && !self.is_doubtful(standing, now_ms) {
+            if let Some(code) = standing.exit_code {
+                self.has_ended(code);
+            }
         }
+    }
+
+    /// Whether the exit code may be none. Podman takes a command for ended once it cannot resize its terminal, and notes
+    /// the exit code, and that it has no number any more, when it comes to read it, before it ends the stream.
+    fn is_doubtful(&self, standing: ExecStanding, now_ms: u64) -> bool {
+        let is_bare = standing.exit_code == Some(0) && standing.pid.is_some_and(|pid| pid > 0);
+        is_bare && self.stream.is_some() && now_ms < self.size.doubt_until_ms
     }
 
     fn has_ended(&mut self, code: i32) {
