@@ -30,6 +30,9 @@ const ENGINE_AWAY_MS_MAX: u64 = 5_000;
 /// What an ended command has left running may hold its output open: then it is over once nothing has come for so long, in
 /// milliseconds.
 const QUIET_MS: u64 = 300;
+/// Pause between two sizes of one terminal, in milliseconds: of those that it reads together, podman's conmon takes the first
+/// (`read_from_ctrl_buffer` in its `src/ctrl.c`).
+const RESIZE_PAUSE_MS: u64 = 300;
 /// How long a command that ended while its terminal was resized may go on to have exit code 0 that is not its own, in
 /// milliseconds: as long as podman waits for the code (`readExecExitCode` in its `libpod/container_exec.go`).
 const DOUBT_MS_MAX: u64 = 5_000;
@@ -111,6 +114,7 @@ struct Size {
     /// What the engine is still to be told.
     wanted: Option<Winsize>,
     attempts: u32,
+    /// When it may be told next.
     due_ms: u64,
     /// Until when the engine may take the command for ended, with exit code 0, because it failed to resize its terminal.
     doubt_until_ms: u64,
@@ -120,11 +124,12 @@ impl Size {
     /// It is another one now, or may be.
     fn changed(&mut self) {
         self.wanted = tcgetwinsize(io::stdin()).ok().filter(is_some_size);
-        (self.attempts, self.due_ms) = (0, 0);
+        self.attempts = 0;
     }
 
     /// It was told, unless it is another one by now.
-    fn told(&mut self, size: Winsize) {
+    fn told(&mut self, size: Winsize, now_ms: u64) {
+        self.due_ms = now_ms + RESIZE_PAUSE_MS;
         let is_told =
             |wanted: &Winsize| (wanted.ws_row, wanted.ws_col) == (size.ws_row, size.ws_col);
         self.wanted = self.wanted.filter(|wanted| !is_told(wanted));
@@ -380,7 +385,7 @@ impl Relay {
             // It was killed with its container.
             News::Gone if !self.session.first.is_alive() => self.has_ended(KILLED),
             News::Gone => return Err(lost("the engine knows nothing of it any more")),
-            News::Resized(size) => self.size.told(size),
+            News::Resized(size) => self.size.told(size, boottime_ms()),
             News::Failed(purpose) => self.failed(purpose),
         }
         Ok(())
