@@ -175,6 +175,51 @@ async fn an_agent_and_a_replica_that_are_killed_come_back_and_a_job_of_somebody_
     assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
 }
 
+/// A run that may hit one replica and hits none: how it ended.
+async fn spares(cluster: &Cluster, allowed: &str, replica: i32) -> Run {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, replica) = (folder.path().join("report"), replica.to_string());
+    let target = ["chaos", "run", "--target", &cluster.addresses[0]];
+    let named = ["--allow", allowed, "--replica-pid", &replica];
+    let rest = ["-o", "json", "--out", out.to_str().unwrap()];
+    let run = cluster.muster(&[&target[..], &named, &rest].concat()).await;
+    assert_eq!(run.code, 1, "{run:?}");
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(told["verdict"], "invalid", "{told}");
+    let faults = told["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), allowed.split(',').count(), "{told}");
+    assert!(faults.iter().all(|it| it["made"] == 0), "{told}");
+    run
+}
+
+#[tokio::test]
+async fn no_replica_is_hit_while_another_one_is_away() {
+    let mut cluster = Cluster::start(SHAPE).await;
+    cluster.replicas[2].kill();
+    let allowed = "freeze-replica,kill-replica";
+    let run = spares(&cluster, allowed, cluster.replicas[1].pid()).await;
+    // Said of its watcher, and of each act.
+    let told = run.stderr.matches("does not answer").count();
+    assert_eq!(told, 3, "{run:?}");
+    assert!(cluster.replicas[1].is_running(), "{run:?}");
+}
+
+#[tokio::test]
+async fn a_replica_of_another_cluster_is_let_go() {
+    let cluster = Cluster::start(SHAPE).await;
+    let other = Cluster::start(Shape {
+        replicas: 1,
+        ..SHAPE
+    })
+    .await;
+    let run = spares(&cluster, "kill-replica", other.replicas[0].pid()).await;
+    assert!(run.stderr.contains("it is none of them"), "{run:?}");
+    // It stands still no more.
+    let status = other.client().await;
+    let status = status.status(v1::Consistency::Linearizable).await;
+    assert!(status.is_ok(), "{status:?}");
+}
+
 /// The user whose token is shown is another one than who runs the command: blocks and jobs are hers, whatever is said.
 #[tokio::test]
 async fn with_certificates_a_run_works_by_its_token_and_leaves_no_block() {

@@ -15,6 +15,7 @@ mod hosts;
 mod judge;
 mod nemesis;
 mod processes;
+mod replicas;
 mod tag;
 
 use std::collections::BTreeSet;
@@ -43,6 +44,7 @@ use super::{Fault, RunError, RunReport};
 use crate::demo::timeline::{Output, Timeline, Voice};
 use nemesis::Outside;
 use processes::NamedProcess;
+use replicas::Replica;
 
 pub use processes::{NamedAgent, UnfitProcess};
 pub(in crate::run) use tag::Tag;
@@ -188,11 +190,12 @@ async fn work(
     let foreign_jobs = foreign_jobs(client).await?;
     let mut workshop = workshop(options, client, tag).await?;
     let history = Arc::new(History::default());
-    let watchers = Watchers::begin(&cluster, begin).await?;
+    let replicas = Replica::all(&cluster).await?;
+    let watchers = Watchers::begin(&answering(&cluster, &replicas, timeline), begin).await?;
     tag.user = introduce(client, &workshop, &history).await?;
     workshop.tag = Some(tag.clone());
     let random = ChaCha8Rng::seed_from_u64(options.seed);
-    let connection = (client.clone(), cluster.clone());
+    let connection = (client.clone(), replicas);
     let means = (Arc::clone(processes), Arc::clone(&history));
     let allowed = options.allowed.clone();
     let mut outside =
@@ -238,6 +241,23 @@ async fn work(
         grounds,
         span_us: (from_us, now_us()),
     })
+}
+
+/// The replicas that answer: nobody listens at one that did not do so from the beginning.
+fn answering(cluster: &ClientConfig, replicas: &[Replica], timeline: Timeline) -> ClientConfig {
+    let (there, absent): (Vec<&Replica>, Vec<&Replica>) =
+        replicas.iter().partition(|replica| replica.was_there);
+    for replica in absent {
+        let text = format!(
+            "the replica at {} does not answer: no watcher listens there",
+            replica.address
+        );
+        timeline.say(Voice::Stage, &text);
+    }
+    ClientConfig {
+        addresses: there.iter().map(|it| it.address.clone()).collect(),
+        ..cluster.clone()
+    }
 }
 
 /// Makes every fault that is allowed, round after round; without any, lets users work.
