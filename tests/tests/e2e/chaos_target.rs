@@ -248,6 +248,39 @@ async fn with_certificates_a_run_works_by_its_token_and_leaves_no_block() {
     assert!(users.all(|spec| spec.user == "ada"), "{jobs:?}");
 }
 
+/// The host that a run has blocked.
+async fn blocked_host(client: &Client) -> String {
+    eventually("the run has blocked a host", async || {
+        let listed = client.list_hosts(v1::ListHostsRequest::default());
+        let (_, hosts) = listed.await.ok()?;
+        let is_of_run = |host: &v1::Host| {
+            let block = host.block.as_ref();
+            block.is_some_and(|block| block.reason != ADMINS)
+        };
+        hosts.into_iter().find(is_of_run).map(|host| host.name)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_block_that_an_admin_puts_in_the_place_of_the_runs_stays() {
+    let cluster = Cluster::start(SHAPE).await;
+    let client = cluster.client().await;
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("report");
+    let target = ["chaos", "run", "--target", &cluster.addresses[0]];
+    let rest = ["--allow", "block-host", "--out", out.to_str().unwrap()];
+    let command = cluster.command(&[&target[..], &rest].concat());
+    let replaced = async {
+        let host = blocked_host(&client).await;
+        let words = ["host", "block", &host, "--reason", ADMINS];
+        assert_eq!(cluster.muster(&words).await.code, 0);
+    };
+    let (run, ()) = tokio::join!(Run::of(command, ""), replaced);
+    let left = what_is_left(&client).await;
+    assert_eq!(left, (vec![ADMINS.to_owned()], 0), "{run:?}");
+}
+
 #[tokio::test]
 async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
     let cluster = Cluster::start(SHAPE).await;
@@ -274,15 +307,7 @@ async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
         .kill_on_drop(true);
     let child = command.spawn().unwrap();
     let pid = child.id().unwrap().to_string();
-    eventually("the run has blocked a host", async || {
-        let (_, hosts) = client
-            .list_hosts(v1::ListHostsRequest::default())
-            .await
-            .ok()?;
-        let mut blocks = hosts.into_iter().filter_map(|host| host.block);
-        blocks.any(|block| block.reason != ADMINS).then_some(())
-    })
-    .await;
+    blocked_host(&client).await;
     let sent = std::process::Command::new("kill")
         .args(["-INT", &pid])
         .status()

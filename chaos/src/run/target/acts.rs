@@ -70,6 +70,12 @@ impl Outside {
         };
         let target = Target::Host(host.clone());
         let tasks = self.look_at(&host).await?.tasks;
+        // The drain takes the place of whatever block is there, and displaces whatever came since it was lifted.
+        if !self.has(&target).await? {
+            return Ok(Act::not_made(format!(
+                "{host}, whose block somebody lifted or replaced"
+            )));
+        }
         self.block(&target, Some(DRAIN_MS)).await?;
         let deadline = Instant::now() + DRAINED;
         loop {

@@ -79,7 +79,7 @@ async fn pass(client: &Client, tag: &Tag) -> Result<(Option<String>, Vec<v1::Job
 }
 
 /// What is blocked by a run.
-pub(super) async fn own_blocks(client: &Client, tag: &Tag) -> Result<Vec<Target>, ClientError> {
+async fn own_blocks(client: &Client, tag: &Tag) -> Result<Vec<Target>, ClientError> {
     let (_, hosts) = client.list_hosts(v1::ListHostsRequest::default()).await?;
     let (_, gpus) = client.list_gpus(v1::ListGpusRequest::default()).await?;
     let is_ours = |block: &Option<v1::Block>| block.as_ref().is_some_and(|it| tag.has_put(it));
@@ -91,8 +91,53 @@ pub(super) async fn own_blocks(client: &Client, tag: &Tag) -> Result<Vec<Target>
         .collect())
 }
 
-/// Lifts a block.
+/// A host or a GPU as the cluster knows it now.
+pub(super) enum Found {
+    /// A host.
+    Host(Box<v1::Host>),
+    /// A GPU.
+    Gpu(Box<v1::Gpu>),
+}
+
+/// Looks for a host or a GPU.
+pub(super) async fn find(client: &Client, target: &Target) -> Result<Option<Found>, ClientError> {
+    match target {
+        Target::Host(name) => {
+            let request = v1::ListHostsRequest {
+                names: vec![name.clone()],
+                ..v1::ListHostsRequest::default()
+            };
+            let (_, hosts) = client.list_hosts(request).await?;
+            let found = hosts.into_iter().find(|host| host.name == *name);
+            Ok(found.map(|host| Found::Host(Box::new(host))))
+        }
+        Target::Gpu(uuid) => {
+            let (_, gpus) = client.list_gpus(v1::ListGpusRequest::default()).await?;
+            let found = gpus.into_iter().find(|gpu| gpu.uuid == *uuid);
+            Ok(found.map(|gpu| Found::Gpu(Box::new(gpu))))
+        }
+    }
+}
+
+/// Whether a block of a run is on something.
+pub(super) async fn has_blocked(
+    client: &Client,
+    tag: &Tag,
+    target: &Target,
+) -> Result<bool, ClientError> {
+    let block = find(client, target).await?.and_then(|found| match found {
+        Found::Host(host) => host.block,
+        Found::Gpu(gpu) => gpu.block,
+    });
+    Ok(block.is_some_and(|block| tag.has_put(&block)))
+}
+
+/// Lifts a block of a run; one that somebody else put in its place stays.
 pub(super) async fn lift(client: &Client, tag: &Tag, target: &Target) -> Result<(), ClientError> {
+    // The cluster lifts whatever is there: it is asked at the last moment.
+    if !has_blocked(client, tag, target).await? {
+        return Ok(());
+    }
     let target = v1::BlockTarget {
         target: Some(target.clone()),
     };
