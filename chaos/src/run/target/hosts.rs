@@ -4,7 +4,7 @@
 //! between, the block is lifted at once, and another one is looked for.
 
 use muster_client::ClientError;
-use muster_core::ids::JobId;
+use muster_core::ids::{HostId, JobId};
 use muster_proto::v1;
 use muster_proto::v1::block_target::Target;
 use rand::Rng as _;
@@ -41,7 +41,8 @@ impl Outside {
             hosts.retain(|host| is_free_to_take(host) && host.tasks >= tasks_min);
             while !hosts.is_empty() {
                 let drawn = self.random.random_range(0..hosts.len());
-                let host = hosts.swap_remove(drawn).name;
+                let v1::Host { id, name: host, .. } = hosts.swap_remove(drawn);
+                self.taken.insert(HostId(id), host.clone());
                 if self.take(Target::Host(host.clone())).await? {
                     return Ok(Some(host));
                 }

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, JobId, LeadershipEpoch, RequestId, Revision, UnitIndex};
+use muster_core::ids::{
+    AttemptEpoch, HostId, JobId, LeadershipEpoch, RequestId, Revision, UnitIndex,
+};
 use muster_core::lifecycle::JobPhase;
 use muster_proto::v1;
 
 use super::Tag;
+use super::blocked::Blocked;
 use super::clean::has_ended;
 use crate::check::Acknowledged;
 use crate::run::Fault;
@@ -42,8 +45,21 @@ pub(super) fn heard_by_anybody(heard: &[Heard]) -> Truth {
     }
 }
 
-/// Everything that must not have been, and what that rests on. `own`: the jobs of the run when all was cleared away.
-pub(super) fn judge(evidence: &Evidence, own: &[v1::Job], allowed: &BTreeSet<Fault>) -> Judged {
+/// What the run was, and what it did to the cluster.
+pub(super) struct Played<'a> {
+    /// Its mark.
+    pub(super) tag: &'a Tag,
+    /// What was allowed.
+    pub(super) allowed: &'a BTreeSet<Fault>,
+    /// Its jobs when all was cleared away.
+    pub(super) own: &'a [v1::Job],
+    /// Hosts that it may have blocked, and what they are called.
+    pub(super) taken: &'a BTreeMap<HostId, String>,
+}
+
+/// Everything that must not have been, and what that rests on.
+pub(super) fn judge(evidence: &Evidence, played: &Played<'_>) -> Judged {
+    let own = played.own;
     let story = Story::of(&evidence.truth);
     let mut violations = of_answers(evidence, own, &story);
     violations.extend(order::judge(&evidence.operations));
@@ -63,13 +79,15 @@ pub(super) fn judge(evidence: &Evidence, own: &[v1::Job], allowed: &BTreeSet<Fau
             .map(|it| tasks::of_conflict(it)),
     );
     violations.extend(of_progress(evidence, own));
+    let blocked = Blocked::heard(&evidence.truth, played.taken, played.tag);
+    violations.extend(blocked.violations.iter().cloned());
     violations.sort_by_key(|violation| violation.invariant);
     let told = (story.attempts_told, story.leaders_told);
     let judged = checks::judged_outside(evidence, told, (reads, own.len()));
     Judged {
         checks: Check::all(judged, &violations),
         violations,
-        coverage: coverage_of(evidence, own, reads, allowed),
+        coverage: coverage_of(evidence, played, reads, blocked.told),
         invalid: Vec::new(),
     }
 }
@@ -283,12 +301,17 @@ fn of_progress(evidence: &Evidence, own: &[v1::Job]) -> Vec<Violation> {
 
 fn coverage_of(
     evidence: &Evidence,
-    own: &[v1::Job],
+    played: &Played<'_>,
     reads: usize,
-    allowed: &BTreeSet<Fault>,
+    blocks: usize,
 ) -> Vec<Coverage> {
-    let in_phase = |phase| own.iter().filter(|job| job.phase() == phase).count();
-    let cancels = u64::from(allowed.contains(&Fault::JobsCancelled));
+    let in_phase = |phase| {
+        let own = played.own.iter();
+        own.filter(|job| job.phase() == phase).count()
+    };
+    let if_allowed = |fault: Fault| u64::from(played.allowed.contains(&fault));
+    let cancels = if_allowed(Fault::JobsCancelled);
+    let blocks_min = if_allowed(Fault::HostBlocked);
     let told: usize = evidence.heard.iter().map(|it| it.deliveries.len()).sum();
     let resumed = evidence.heard.iter().map(|it| it.resumed as usize).sum();
     let gpus = evidence.book.holdings.iter().filter(|it| it.gpu.is_some());
@@ -299,6 +322,7 @@ fn coverage_of(
         ("cancels that were answered", cancelled.count(), cancels),
         ("revisions with events, told to a watcher", told, 1),
         ("streams that were cut off and went on", resumed, 0),
+        ("blocks of hosts, told to a watcher", blocks, blocks_min),
         ("reads compared with what watchers heard", reads, 1),
         ("GPUs that tasks locked", gpus.count(), 0),
     ];
@@ -383,7 +407,15 @@ mod tests {
     }
 
     fn broken(evidence: &Evidence, own: &[v1::Job]) -> Vec<Invariant> {
-        let judged = judge(evidence, own, &BTreeSet::new());
+        let judged = judge(
+            evidence,
+            &Played {
+                tag: &Tag::new("ada", None),
+                allowed: &BTreeSet::new(),
+                own,
+                taken: &BTreeMap::new(),
+            },
+        );
         judged.violations.iter().map(|it| it.invariant).collect()
     }
 

@@ -10,6 +10,7 @@
 
 mod acts;
 mod again;
+mod blocked;
 mod clean;
 mod hosts;
 mod judge;
@@ -18,14 +19,14 @@ mod processes;
 mod replicas;
 mod tag;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use muster_client::{Client, ClientConfig};
-use muster_core::ids::Revision;
+use muster_core::ids::{HostId, Revision};
 use muster_proto::v1;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -42,6 +43,7 @@ use super::options::{DRAIN_PATIENCE, POLL, USERS};
 use super::report::{self, Asked};
 use super::{Fault, RunError, RunReport};
 use crate::demo::timeline::{Output, Timeline, Voice};
+use judge::Played;
 use nemesis::Outside;
 use processes::NamedProcess;
 use replicas::Replica;
@@ -152,8 +154,7 @@ pub async fn run_target(
         return Err(RunError::Harness(text.to_owned()));
     };
     let worked = worked?;
-    let report = conclude(options, worked, &own)?;
-    Ok(report)
+    conclude(options, &tag, worked, &own)
 }
 
 /// Holds what was named.
@@ -170,6 +171,8 @@ fn named_processes(options: &TargetOptions) -> Result<Vec<NamedProcess>, RunErro
 /// What was seen while everything was broken and repaired.
 struct Worked {
     evidence: Evidence,
+    /// Hosts that it may have blocked, and what they are called.
+    taken: BTreeMap<HostId, String>,
     grounds: Grounds,
     span_us: (u64, u64),
 }
@@ -238,6 +241,7 @@ async fn work(
     };
     Ok(Worked {
         evidence,
+        taken: outside.taken,
         grounds,
         span_us: (from_us, now_us()),
     })
@@ -378,16 +382,26 @@ async fn introduce(
 /// Judges and writes the report.
 fn conclude(
     options: &TargetOptions,
+    tag: &Tag,
     worked: Worked,
     own: &[v1::Job],
 ) -> Result<RunReport, RunError> {
     let Worked {
         evidence,
+        taken,
         mut grounds,
         span_us,
     } = worked;
     grounds.foreign_displaced = judge::foreign_displaced(&evidence, own);
-    let judged = judge::judge(&evidence, own, &options.allowed);
+    let judged = judge::judge(
+        &evidence,
+        &Played {
+            tag,
+            allowed: &options.allowed,
+            own,
+            taken: &taken,
+        },
+    );
     let asked = Asked {
         profile: "target",
         seed: options.seed,

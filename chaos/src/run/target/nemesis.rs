@@ -1,9 +1,10 @@
 //! Whoever does what is allowed, one thing at a time, and waits until the cluster is as it was.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_client::Client;
+use muster_core::ids::HostId;
 use muster_proto::v1;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Duration, Instant, sleep, timeout};
@@ -56,6 +57,8 @@ pub(super) struct Outside {
     pub(super) random: ChaCha8Rng,
     /// What went wrong since the act was begun.
     pub(super) odd: Vec<String>,
+    /// Hosts that it may have blocked, and what they are called.
+    pub(super) taken: BTreeMap<HostId, String>,
     timeline: Timeline,
     allowed: BTreeSet<Fault>,
     /// Everybody who was of the cluster when the run began.
@@ -90,6 +93,7 @@ impl Outside {
             history,
             random,
             odd: Vec::new(),
+            taken: BTreeMap::new(),
             timeline,
             allowed,
             replicas,
