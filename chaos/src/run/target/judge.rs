@@ -12,23 +12,26 @@ use muster_proto::v1;
 use super::Tag;
 use super::blocked::Blocked;
 use super::clean::has_ended;
+use super::written::{self, Kept};
 use crate::check::Acknowledged;
 use crate::run::Fault;
 use crate::run::history::{Call, Outcome};
-use crate::run::judge::{Check, Evidence, Invariant, Violation, checks, order, tasks, told, watch};
+use crate::run::judge::{Check, Evidence, Invariant, Violation, checks, order, told, watch};
 use crate::run::load::Heard;
 use crate::run::report::{Coverage, Judged, coverage};
 use crate::run::truth::Truth;
 
 /// What nobody can see from outside.
 pub(super) fn not_judged(has_book: bool) -> Vec<&'static str> {
-    let mut not = vec![
+    let by_tasks = if has_book {
+        "which GPUs an attempt was given, and whether what counts as a success has run to its end: events do not tell"
+    } else {
+        "I1, I2 and I6 by the tasks themselves (--book)"
+    };
+    vec![
         "I3 (commands of old leaders), I8, I11 and the audit: the log and the states are the replicas' own",
-    ];
-    if !has_book {
-        not.push("I1, I2 and I6 by the tasks themselves (--book)");
-    }
-    not
+        by_tasks,
+    ]
 }
 
 /// Every event that any watcher heard: all must have heard the same.
@@ -55,6 +58,8 @@ pub(super) struct Played<'a> {
     pub(super) own: &'a [v1::Job],
     /// Hosts that it may have blocked, and what they are called.
     pub(super) taken: &'a BTreeMap<HostId, String>,
+    /// The book of its tasks, if they keep one.
+    pub(super) kept: Option<&'a Kept>,
 }
 
 /// Everything that must not have been, and what that rests on.
@@ -71,13 +76,8 @@ pub(super) fn judge(evidence: &Evidence, played: &Played<'_>) -> Judged {
     let (reads, of_reads) = of_reads(evidence, &story);
     violations.extend(of_reads);
     violations.extend(story.violations.iter().cloned());
-    violations.extend(
-        evidence
-            .book
-            .conflicts
-            .iter()
-            .map(|it| tasks::of_conflict(it)),
-    );
+    let known = known(&evidence.heard);
+    violations.extend(written::judge(&evidence.book, &evidence.truth, known));
     violations.extend(of_progress(evidence, own));
     let blocked = Blocked::heard(&evidence.truth, played.taken, played.tag);
     violations.extend(blocked.violations.iter().cloned());
@@ -88,8 +88,16 @@ pub(super) fn judge(evidence: &Evidence, played: &Played<'_>) -> Judged {
         checks: Check::all(judged, &violations),
         violations,
         coverage: coverage_of(evidence, played, reads, blocked.told),
-        invalid: Vec::new(),
+        invalid: { played.kept.iter() }
+            .filter_map(|kept| kept.missing(&evidence.book))
+            .collect(),
     }
+}
+
+/// The revision up to which everything was heard by somebody.
+fn known(heard: &[Heard]) -> Revision {
+    let positions = heard.iter().map(|it| it.position);
+    positions.max().unwrap_or_default()
 }
 
 /// What events tell of jobs and leaders, in their order.
@@ -250,9 +258,7 @@ fn of_requests(
 
 /// I9: a read saw the end of a job if, and only if, it was of a revision from that end on. Gives how many were compared.
 fn of_reads(evidence: &Evidence, story: &Story) -> (usize, Vec<Violation>) {
-    // Up to here everything was heard by somebody.
-    let known = evidence.heard.iter().map(|it| it.position).max();
-    let known = known.unwrap_or_default();
+    let known = known(&evidence.heard);
     let mut compared = 0;
     let mut found = Vec::new();
     for operation in &evidence.operations {
@@ -312,6 +318,8 @@ fn coverage_of(
     let if_allowed = |fault: Fault| u64::from(played.allowed.contains(&fault));
     let cancels = if_allowed(Fault::JobsCancelled);
     let blocks_min = if_allowed(Fault::HostBlocked);
+    // A cluster without any has a book of its tasks all the same.
+    let gpus_min = u64::from(played.kept.is_some_and(|kept| kept.has_gpus));
     let told: usize = evidence.heard.iter().map(|it| it.deliveries.len()).sum();
     let resumed = evidence.heard.iter().map(|it| it.resumed as usize).sum();
     let gpus = evidence.book.holdings.iter().filter(|it| it.gpu.is_some());
@@ -324,7 +332,7 @@ fn coverage_of(
         ("streams that were cut off and went on", resumed, 0),
         ("blocks of hosts, told to a watcher", blocks, blocks_min),
         ("reads compared with what watchers heard", reads, 1),
-        ("GPUs that tasks locked", gpus.count(), 0),
+        ("GPUs that tasks locked", gpus.count(), gpus_min),
     ];
     let rows = coverage::of_calls(evidence).into_iter().chain(rows);
     rows.map(|(what, count, at_least)| Coverage {
@@ -414,6 +422,7 @@ mod tests {
                 allowed: &BTreeSet::new(),
                 own,
                 taken: &BTreeMap::new(),
+                kept: None,
             },
         );
         judged.violations.iter().map(|it| it.invariant).collect()
@@ -481,6 +490,26 @@ mod tests {
         let badly = [(4, placed(4)), (6, placed(6))];
         let found = broken(&evidence(Vec::new(), &badly), &[]);
         assert_eq!(found, [Invariant::OneAttempt]);
+    }
+
+    #[test]
+    fn a_book_in_which_nobody_wrote_proves_nothing() {
+        let kept = Kept {
+            folder: "/book/chaos-1".into(),
+            has_gpus: true,
+        };
+        let played = Played {
+            tag: &Tag::new("ada", None),
+            allowed: &BTreeSet::new(),
+            own: &[],
+            taken: &BTreeMap::new(),
+            kept: Some(&kept),
+        };
+        let judged = judge(&evidence(Vec::new(), &[]), &played);
+        assert_eq!(judged.invalid.len(), 1, "{:?}", judged.invalid);
+        let mut gpus = judged.coverage.iter();
+        let gpus = gpus.find(|it| it.what == "GPUs that tasks locked");
+        assert!(gpus.is_some_and(|it| it.count < it.at_least));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod nemesis;
 mod processes;
 mod replicas;
 mod tag;
+mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,7 +34,6 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::book::Book;
 use super::clock::now_us;
 use super::history::{Answer, Call, History};
 use super::judge::Evidence;
@@ -47,6 +47,7 @@ use judge::Played;
 use nemesis::Outside;
 use processes::NamedProcess;
 use replicas::Replica;
+use written::Kept;
 
 pub use processes::{NamedAgent, UnfitProcess};
 pub(in crate::run) use tag::Tag;
@@ -73,8 +74,8 @@ pub struct TargetOptions {
     pub user: String,
     /// Where jobs wait; the cluster's default if none is named.
     pub queue: Option<String>,
-    /// The example trainer and a folder, both at the same path on every host: tasks lock their GPUs there. Without it they
-    /// sleep, and nobody but the cluster says what they hold.
+    /// The example trainer, at the same path on every host, and a folder that all hosts and this machine share, likewise: tasks
+    /// lock their GPUs in a folder of the run below it. Without it they sleep, and nobody but the cluster says what they hold.
     pub book: Option<(PathBuf, PathBuf)>,
     /// How often each fault is made.
     pub repetitions: u32,
@@ -173,6 +174,8 @@ struct Worked {
     evidence: Evidence,
     /// Hosts that it may have blocked, and what they are called.
     taken: BTreeMap<HostId, String>,
+    /// The book of its tasks, if they keep one.
+    kept: Option<Kept>,
     grounds: Grounds,
     span_us: (u64, u64),
 }
@@ -192,6 +195,10 @@ async fn work(
     let begin = Revision(status.revision);
     let foreign_jobs = foreign_jobs(client).await?;
     let mut workshop = workshop(options, client, tag).await?;
+    let kept = options.book.as_ref().map(|(_, named)| Kept {
+        folder: Kept::folder(named, tag),
+        has_gpus: workshop.gpus[0] > 0,
+    });
     let history = Arc::new(History::default());
     let replicas = Replica::all(&cluster).await?;
     let watchers = Watchers::begin(&answering(&cluster, &replicas, timeline), begin).await?;
@@ -214,27 +221,15 @@ async fn work(
     );
     let last = await_ended(client, tag).await;
     let heard = watchers.end(last).await;
-    let book = options.book.as_ref();
-    let book = book.map_or_else(|| Ok(Book::default()), |(_, folder)| Book::read(folder))?;
+    let book = kept.as_ref().map(Kept::read).transpose()?;
     let truth = judge::heard_by_anybody(&heard);
-    let grounds = Grounds {
-        cluster: status.cluster_id,
-        run: tag.run.clone(),
-        allowed: options
-            .allowed
-            .iter()
-            .filter_map(|it| it.permission())
-            .collect(),
-        foreign_jobs,
-        foreign_displaced: 0,
-        not_judged: judge::not_judged(options.book.is_some()),
-    };
+    let grounds = grounds(options, tag, status.cluster_id, foreign_jobs);
     let evidence = Evidence {
         operations: history.operations(),
         heard,
         calls_until_us,
         last,
-        book,
+        book: book.unwrap_or_default(),
         truth,
         journals: Vec::new(),
         episodes,
@@ -242,9 +237,23 @@ async fn work(
     Ok(Worked {
         evidence,
         taken: outside.taken,
+        kept,
         grounds,
         span_us: (from_us, now_us()),
     })
+}
+
+/// Whose cluster it is, and what is allowed there.
+fn grounds(options: &TargetOptions, tag: &Tag, cluster: String, foreign_jobs: usize) -> Grounds {
+    let allowed = options.allowed.iter().filter_map(|it| it.permission());
+    Grounds {
+        cluster,
+        run: tag.run.clone(),
+        allowed: allowed.collect(),
+        foreign_jobs,
+        foreign_displaced: 0,
+        not_judged: judge::not_judged(options.book.is_some()),
+    }
 }
 
 /// The replicas that answer: nobody listens at one that did not do so from the beginning.
@@ -342,9 +351,9 @@ async fn workshop(
         _ => (count(free.count()) / 2).clamp(1, GANG_TASKS_MAX),
     };
     let tool = match &options.book {
-        Some((trainer, ledger)) => Tool::Trainer {
+        Some((trainer, named)) => Tool::Trainer {
             trainer: trainer.clone(),
-            ledger: ledger.clone(),
+            ledger: Kept::folder(named, tag),
         },
         None => Tool::Sleep,
     };
@@ -389,6 +398,7 @@ fn conclude(
     let Worked {
         evidence,
         taken,
+        kept,
         mut grounds,
         span_us,
     } = worked;
@@ -400,6 +410,7 @@ fn conclude(
             allowed: &options.allowed,
             own,
             taken: &taken,
+            kept: kept.as_ref(),
         },
     );
     let asked = Asked {
