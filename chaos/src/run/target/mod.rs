@@ -127,7 +127,7 @@ impl fmt::Display for Grounds {
 ///
 /// # Errors
 /// If the run is stopped, or what was named or allowed cannot be used, or something cannot be cleared away. A cluster that
-/// breaks a promise is no error, but a verdict.
+/// breaks a promise is no error, but a verdict: also one that does not end what was cancelled.
 pub async fn run_target(
     options: &TargetOptions,
     stop: impl Future<Output = ()>,
@@ -149,13 +149,20 @@ pub async fn run_target(
         () = stop => None,
     };
     timeline.say(Voice::Stage, "what the run made is cleared away");
-    let own = clean::away(&client, &tag, &processes).await?;
+    let cleared = clean::away(&client, &tag, &processes).await;
     let Some(worked) = worked else {
+        clean::check_ended(&tag, &cleared?)?;
         let text = "it was interrupted; what it had made is cleared away";
         return Err(RunError::Harness(text.to_owned()));
     };
-    let worked = worked?;
-    conclude(options, &tag, worked, &own)
+    match worked {
+        Ok(worked) => conclude(options, &tag, worked, &cleared?),
+        Err(stopped) => {
+            let ended = cleared.and_then(|own| clean::check_ended(&tag, &own));
+            let errors = [Err(stopped), ended].into_iter().filter_map(Result::err);
+            Err(clean::together(errors.collect()))
+        }
+    }
 }
 
 /// Holds what was named.
