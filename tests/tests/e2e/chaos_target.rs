@@ -199,6 +199,8 @@ async fn spares(cluster: &Cluster, allowed: &str, replica: i32) -> Run {
 async fn no_replica_is_hit_while_another_one_is_away() {
     let mut cluster = Cluster::start(SHAPE).await;
     cluster.replicas[2].kill();
+    let client = cluster.client().await;
+    cluster.leader(&client).await;
     let allowed = "freeze-replica,kill-replica";
     let run = spares(&cluster, allowed, cluster.replicas[1].pid()).await;
     // Said of its watcher, and of each act.
