@@ -82,6 +82,9 @@ async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed(
     let replica = cluster.replicas[0].pid().to_string();
     let folder = tempfile::tempdir().unwrap();
     let (out, book) = (folder.path().join("report"), folder.path().join("book"));
+    // What an earlier run found out is no fault of this one's.
+    std::fs::create_dir(&book).unwrap();
+    std::fs::write(book.join("conflicts"), "GPU-7 is held\n").unwrap();
     let (out, book) = (out.to_str().unwrap(), book.to_str().unwrap());
     let trainer = trainer_binary();
     let allowed =
@@ -175,6 +178,53 @@ async fn an_agent_and_a_replica_that_are_killed_come_back_and_a_job_of_somebody_
     assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
 }
 
+/// A run that may hit one replica and hits none: how it ended.
+async fn spares(cluster: &Cluster, allowed: &str, replica: i32) -> Run {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, replica) = (folder.path().join("report"), replica.to_string());
+    let target = ["chaos", "run", "--target", &cluster.addresses[0]];
+    let named = ["--allow", allowed, "--replica-pid", &replica];
+    let rest = ["-o", "json", "--out", out.to_str().unwrap()];
+    let run = cluster.muster(&[&target[..], &named, &rest].concat()).await;
+    assert_eq!(run.code, 1, "{run:?}");
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(told["verdict"], "invalid", "{told}");
+    let faults = told["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), allowed.split(',').count(), "{told}");
+    assert!(faults.iter().all(|it| it["made"] == 0), "{told}");
+    run
+}
+
+#[tokio::test]
+async fn no_replica_is_hit_while_another_one_is_away() {
+    let mut cluster = Cluster::start(SHAPE).await;
+    cluster.replicas[2].kill();
+    let client = cluster.client().await;
+    cluster.leader(&client).await;
+    let allowed = "freeze-replica,kill-replica";
+    let run = spares(&cluster, allowed, cluster.replicas[1].pid()).await;
+    // Said of its watcher, and of each act.
+    let told = run.stderr.matches("does not answer").count();
+    assert_eq!(told, 3, "{run:?}");
+    assert!(cluster.replicas[1].is_running(), "{run:?}");
+}
+
+#[tokio::test]
+async fn a_replica_of_another_cluster_is_let_go() {
+    let cluster = Cluster::start(SHAPE).await;
+    let other = Cluster::start(Shape {
+        replicas: 1,
+        ..SHAPE
+    })
+    .await;
+    let run = spares(&cluster, "kill-replica", other.replicas[0].pid()).await;
+    assert!(run.stderr.contains("it is none of them"), "{run:?}");
+    // It stands still no more.
+    let status = other.client().await;
+    let status = status.status(v1::Consistency::Linearizable).await;
+    assert!(status.is_ok(), "{status:?}");
+}
+
 /// The user whose token is shown is another one than who runs the command: blocks and jobs are hers, whatever is said.
 #[tokio::test]
 async fn with_certificates_a_run_works_by_its_token_and_leaves_no_block() {
@@ -203,6 +253,39 @@ async fn with_certificates_a_run_works_by_its_token_and_leaves_no_block() {
     assert!(users.all(|spec| spec.user == "ada"), "{jobs:?}");
 }
 
+/// The host that a run has blocked.
+async fn blocked_host(client: &Client) -> String {
+    eventually("the run has blocked a host", async || {
+        let listed = client.list_hosts(v1::ListHostsRequest::default());
+        let (_, hosts) = listed.await.ok()?;
+        let is_of_run = |host: &v1::Host| {
+            let block = host.block.as_ref();
+            block.is_some_and(|block| block.reason != ADMINS)
+        };
+        hosts.into_iter().find(is_of_run).map(|host| host.name)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_block_that_an_admin_puts_in_the_place_of_the_runs_stays() {
+    let cluster = Cluster::start(SHAPE).await;
+    let client = cluster.client().await;
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("report");
+    let target = ["chaos", "run", "--target", &cluster.addresses[0]];
+    let rest = ["--allow", "block-host", "--out", out.to_str().unwrap()];
+    let command = cluster.command(&[&target[..], &rest].concat());
+    let replaced = async {
+        let host = blocked_host(&client).await;
+        let words = ["host", "block", &host, "--reason", ADMINS];
+        assert_eq!(cluster.muster(&words).await.code, 0);
+    };
+    let (run, ()) = tokio::join!(Run::of(command, ""), replaced);
+    let left = what_is_left(&client).await;
+    assert_eq!(left, (vec![ADMINS.to_owned()], 0), "{run:?}");
+}
+
 #[tokio::test]
 async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
     let cluster = Cluster::start(SHAPE).await;
@@ -229,15 +312,7 @@ async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
         .kill_on_drop(true);
     let child = command.spawn().unwrap();
     let pid = child.id().unwrap().to_string();
-    eventually("the run has blocked a host", async || {
-        let (_, hosts) = client
-            .list_hosts(v1::ListHostsRequest::default())
-            .await
-            .ok()?;
-        let mut blocks = hosts.into_iter().filter_map(|host| host.block);
-        blocks.any(|block| block.reason != ADMINS).then_some(())
-    })
-    .await;
+    blocked_host(&client).await;
     let sent = std::process::Command::new("kill")
         .args(["-INT", &pid])
         .status()

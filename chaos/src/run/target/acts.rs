@@ -7,8 +7,7 @@ use muster_proto::v1::block_target::Target;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::clean;
-use super::nemesis::{Act, Outside};
-use super::processes::NamedProcess;
+use super::nemesis::{Act, Outside, is_up};
 use crate::run::RunError;
 use crate::run::history::{Answer, Call};
 use crate::run::options::{LONG_FAULT, POLL, SHORT_FAULT, USERS, WHOLE_PATIENCE};
@@ -17,6 +16,9 @@ use crate::run::options::{LONG_FAULT, POLL, SHORT_FAULT, USERS, WHOLE_PATIENCE};
 const DRAIN_MS: u64 = 3_000;
 /// Longest that a drained host may still have tasks: the drain, the time to stop them, and slack for slow machines.
 const DRAINED: Duration = Duration::from_secs(15);
+/// Longest that an agent stands still beyond the usual time, until the cluster hears that it is silent: the product's 15 s
+/// (`timings.suspect_ms`), less what went by, and slack. It is over before the block of its host ends by itself.
+const SILENCE_MAX: Duration = Duration::from_secs(16);
 /// Why nothing was done.
 const NO_GPU: &str = "no GPU is free or the run's";
 const NO_HOST: &str = "there is no host that others do not use, beside the last one of its pool";
@@ -51,13 +53,8 @@ impl Outside {
         let Some(host) = self.take_host(None, 0).await? else {
             return Ok(Act::not_made(NO_HOST));
         };
-        let before = self.look_at(&host).await?.tasks;
+        // Whether anything comes meanwhile is judged by what watchers heard.
         sleep(SHORT_FAULT).await;
-        let after = self.look_at(&host).await?.tasks;
-        if after > before {
-            let text = format!("{host} had {before} tasks, and {after} while it was blocked");
-            self.odd.push(text);
-        }
         self.give_back(&Target::Host(host.clone())).await?;
         Ok(Act::made(host))
     }
@@ -68,6 +65,12 @@ impl Outside {
         };
         let target = Target::Host(host.clone());
         let tasks = self.look_at(&host).await?.tasks;
+        // The drain takes the place of whatever block is there, and displaces whatever came since it was lifted.
+        if !self.has(&target).await? {
+            return Ok(Act::not_made(format!(
+                "{host}, whose block somebody lifted or replaced"
+            )));
+        }
         self.block(&target, Some(DRAIN_MS)).await?;
         let deadline = Instant::now() + DRAINED;
         loop {
@@ -153,9 +156,29 @@ impl Outside {
         };
         self.processes[number].freeze()?;
         sleep(LONG_FAULT).await;
+        let silent = self.await_silence(&host).await;
         self.processes[number].thaw()?;
         self.give_back(&Target::Host(host.clone())).await?;
+        if !silent? {
+            let pid = self.processes[number].pid;
+            return Ok(Act::not_made(format!(
+                "{host} counted as up while process {pid} stood still: it is not the agent of that host, or silence takes \
+                 longer there"
+            )));
+        }
         Ok(Act::made(format!("the agent of {host}")))
+    }
+
+    /// Waits until the cluster says that it hears nothing from a host; no if that takes too long.
+    async fn await_silence(&self, host: &str) -> Result<bool, RunError> {
+        let deadline = Instant::now() + SILENCE_MAX;
+        while is_up(&self.look_at(host).await?) {
+            if Instant::now() > deadline {
+                return Ok(false);
+            }
+            sleep(POLL).await;
+        }
+        Ok(true)
     }
 
     pub(super) async fn kill_agent(&mut self) -> Result<Act, RunError> {
@@ -189,48 +212,13 @@ impl Outside {
         }
         Ok(None)
     }
-
-    pub(super) async fn freeze_replica(&mut self) -> Result<Act, RunError> {
-        let Some(number) = self.live_replica() else {
-            return Ok(Act::not_made(NO_REPLICA));
-        };
-        self.processes[number].freeze()?;
-        sleep(SHORT_FAULT).await;
-        self.processes[number].thaw()?;
-        Ok(Act::made(format!("process {}", self.processes[number].pid)))
-    }
-
-    pub(super) async fn kill_replica(&mut self) -> Result<Act, RunError> {
-        let Some(number) = self.live_replica() else {
-            return Ok(Act::not_made(NO_REPLICA));
-        };
-        // The others are a majority only if all are there.
-        let process = &self.processes[number];
-        let pid = process.pid;
-        process.kill()?;
-        while process.is_alive() {
-            sleep(POLL).await;
-        }
-        match self.await_whole().await {
-            None => Ok(Act::made(format!("process {pid}"))),
-            Some(missing) => Err(not_started_again(&format!(
-                "replica process {pid} ({missing})"
-            ))),
-        }
-    }
-
-    /// The first replica that was named and lives.
-    fn live_replica(&self) -> Option<usize> {
-        let is_live = |process: &NamedProcess| process.host.is_none() && process.is_alive();
-        self.processes.iter().position(is_live)
-    }
 }
 
-const NO_REPLICA: &str = "no replica that was named is left";
-
-fn not_started_again(what: &str) -> RunError {
+/// What was killed did not come back.
+pub(super) fn not_started_again(what: &str) -> RunError {
     let patience = WHOLE_PATIENCE.as_secs();
     RunError::Harness(format!(
-        "{what} was killed and is not back after {patience} s: whatever runs it must start it again"
+        "{what} was killed and is not back after {patience} s: whatever runs it must start it again, and it must be of this \
+         cluster"
     ))
 }

@@ -10,6 +10,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::Tag;
 use super::processes::NamedProcess;
+use crate::error_chain::chain;
 use crate::run::RunError;
 
 /// Jobs of a run that are looked through at most.
@@ -21,32 +22,63 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Why jobs are cancelled.
 const OVER: &str = "the chaos run is over";
 
-/// Lets frozen processes go on, lifts the blocks of a run, cancels its jobs and waits until they have ended. Gives the jobs.
+/// Lets frozen processes go on, lifts the blocks of a run, cancels its jobs and waits until they have ended. Gives the jobs,
+/// also those that have not ended in time: that is for the judges. What cannot be done keeps nothing else from being done.
 ///
 /// # Errors
-/// If something stays; the text says what.
+/// If anything else stays; the text says what, all of it.
 pub(super) async fn away(
     client: &Client,
     tag: &Tag,
     processes: &[NamedProcess],
 ) -> Result<Vec<v1::Job>, RunError> {
-    for process in processes {
-        process.thaw()?;
+    let thawed = processes.iter().map(NamedProcess::thaw);
+    // Before anything is waited for.
+    let mut stay: Vec<RunError> = thawed.filter_map(Result::err).collect();
+    match clear(client, tag).await {
+        Ok(own) if stay.is_empty() => return Ok(own),
+        Ok(_) => {}
+        Err(error) => stay.push(error),
     }
+    Err(together(stay))
+}
+
+/// Several errors as one.
+pub(super) fn together(mut errors: Vec<RunError>) -> RunError {
+    if errors.len() == 1 {
+        return errors.remove(0);
+    }
+    let texts: Vec<String> = errors.iter().map(|error| chain(error)).collect();
+    RunError::Harness(texts.join("; and: "))
+}
+
+/// Ends what is found until nothing is found any more, or time is up.
+async fn clear(client: &Client, tag: &Tag) -> Result<Vec<v1::Job>, RunError> {
     let deadline = Instant::now() + PATIENCE;
     let mut was_clear = false;
     loop {
-        let left = pass(client, tag).await;
-        let is_clear = matches!(&left, Ok((left, _)) if left.is_none());
-        match left {
-            Ok((None, own)) if was_clear => return Ok(own),
+        let found = pass(client, tag).await;
+        let is_clear = found.as_ref().is_ok_and(Pass::is_clear);
+        match found {
+            Ok(found) if is_clear && was_clear => return Ok(found.own),
             Ok(_) | Err(_) if Instant::now() < deadline => {}
-            Ok((None, own)) => return Ok(own),
-            Ok((Some(left), _)) => return Err(stays(tag, &left)),
+            Ok(found) if found.blocks == 0 => return Ok(found.own),
+            Ok(found) => return Err(stays(tag, &format!("{} blocks", found.blocks))),
             Err(error) => return Err(stays(tag, &format!("it is not known what: {error}"))),
         }
         was_clear = is_clear;
         sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Whether all jobs have ended, where no judge will look at them.
+///
+/// # Errors
+/// If one has not.
+pub(super) fn check_ended(tag: &Tag, own: &[v1::Job]) -> Result<(), RunError> {
+    match own.iter().filter(|job| !has_ended(job)).count() {
+        0 => Ok(()),
+        live => Err(stays(tag, &format!("{live} jobs"))),
     }
 }
 
@@ -58,28 +90,58 @@ fn stays(tag: &Tag, what: &str) -> RunError {
     ))
 }
 
-/// One look: ends what is found, and tells what was there.
-async fn pass(client: &Client, tag: &Tag) -> Result<(Option<String>, Vec<v1::Job>), ClientError> {
-    let blocks = own_blocks(client, tag).await?;
-    for block in &blocks {
-        lift(client, tag, block).await?;
+/// What was there at one look.
+struct Pass {
+    /// Blocks of the run.
+    blocks: usize,
+    /// Its jobs.
+    own: Vec<v1::Job>,
+}
+
+impl Pass {
+    fn is_clear(&self) -> bool {
+        self.blocks == 0 && self.own.iter().all(has_ended)
     }
+}
+
+/// One look: ends what is found, and tells what was there.
+async fn pass(client: &Client, tag: &Tag) -> Result<Pass, ClientError> {
+    // Neither waits for the other: blocks that cannot be lifted are no reason to leave jobs.
+    let lifted = lift_all(client, tag).await;
+    let own = cancel_all(client, tag).await?;
+    let blocks = lifted?;
+    Ok(Pass { blocks, own })
+}
+
+/// Lifts the blocks of a run; gives how many there were.
+async fn lift_all(client: &Client, tag: &Tag) -> Result<usize, ClientError> {
+    let blocks = own_blocks(client, tag).await?;
+    let mut lifted = Ok(blocks.len());
+    for block in &blocks {
+        if let Err(error) = lift(client, tag, block).await {
+            lifted = Err(error);
+        }
+    }
+    lifted
+}
+
+/// Cancels the jobs of a run that live; gives all of them.
+async fn cancel_all(client: &Client, tag: &Tag) -> Result<Vec<v1::Job>, ClientError> {
     let (_, own) = own_jobs(client, tag).await?;
-    let live: Vec<&v1::Job> = own.iter().filter(|job| !has_ended(job)).collect();
-    for job in live.iter().filter(|job| job.cancel.is_none()) {
+    let mut failed = None;
+    let live = own.iter().filter(|job| !has_ended(job));
+    for job in live.filter(|job| job.cancel.is_none()) {
         match client.cancel_job(JobId(job.id), &tag.user, OVER).await {
             // It ended meanwhile.
             Ok(_) | Err(ClientError::Refused { .. }) => {}
-            Err(error) => return Err(error),
+            Err(error) => failed = Some(error),
         }
     }
-    let (blocks, jobs) = (blocks.len(), live.len());
-    let left = (blocks + jobs > 0).then(|| format!("{blocks} blocks, {jobs} jobs"));
-    Ok((left, own))
+    failed.map_or(Ok(own), Err)
 }
 
 /// What is blocked by a run.
-pub(super) async fn own_blocks(client: &Client, tag: &Tag) -> Result<Vec<Target>, ClientError> {
+async fn own_blocks(client: &Client, tag: &Tag) -> Result<Vec<Target>, ClientError> {
     let (_, hosts) = client.list_hosts(v1::ListHostsRequest::default()).await?;
     let (_, gpus) = client.list_gpus(v1::ListGpusRequest::default()).await?;
     let is_ours = |block: &Option<v1::Block>| block.as_ref().is_some_and(|it| tag.has_put(it));
@@ -91,8 +153,53 @@ pub(super) async fn own_blocks(client: &Client, tag: &Tag) -> Result<Vec<Target>
         .collect())
 }
 
-/// Lifts a block.
+/// A host or a GPU as the cluster knows it now.
+pub(super) enum Found {
+    /// A host.
+    Host(Box<v1::Host>),
+    /// A GPU.
+    Gpu(Box<v1::Gpu>),
+}
+
+/// Looks for a host or a GPU.
+pub(super) async fn find(client: &Client, target: &Target) -> Result<Option<Found>, ClientError> {
+    match target {
+        Target::Host(name) => {
+            let request = v1::ListHostsRequest {
+                names: vec![name.clone()],
+                ..v1::ListHostsRequest::default()
+            };
+            let (_, hosts) = client.list_hosts(request).await?;
+            let found = hosts.into_iter().find(|host| host.name == *name);
+            Ok(found.map(|host| Found::Host(Box::new(host))))
+        }
+        Target::Gpu(uuid) => {
+            let (_, gpus) = client.list_gpus(v1::ListGpusRequest::default()).await?;
+            let found = gpus.into_iter().find(|gpu| gpu.uuid == *uuid);
+            Ok(found.map(|gpu| Found::Gpu(Box::new(gpu))))
+        }
+    }
+}
+
+/// Whether a block of a run is on something.
+pub(super) async fn has_blocked(
+    client: &Client,
+    tag: &Tag,
+    target: &Target,
+) -> Result<bool, ClientError> {
+    let block = find(client, target).await?.and_then(|found| match found {
+        Found::Host(host) => host.block,
+        Found::Gpu(gpu) => gpu.block,
+    });
+    Ok(block.is_some_and(|block| tag.has_put(&block)))
+}
+
+/// Lifts a block of a run; one that somebody else put in its place stays.
 pub(super) async fn lift(client: &Client, tag: &Tag, target: &Target) -> Result<(), ClientError> {
+    // The cluster lifts whatever is there: it is asked at the last moment.
+    if !has_blocked(client, tag, target).await? {
+        return Ok(());
+    }
     let target = v1::BlockTarget {
         target: Some(target.clone()),
     };
@@ -121,4 +228,38 @@ pub(super) async fn own_jobs(
 pub(super) fn has_ended(job: &v1::Job) -> bool {
     use v1::JobPhase::{Cancelled, Failed, Succeeded};
     matches!(job.phase(), Succeeded | Failed | Cancelled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_errors_none_is_lost() {
+        let error = |text: &str| RunError::Harness(text.to_owned());
+        assert_eq!(together(vec![error("one")]).to_string(), "one");
+        let two = together(vec![error("one"), error("two")]);
+        assert_eq!(two.to_string(), "one; and: two");
+    }
+
+    #[test]
+    fn a_job_that_has_not_ended_is_no_reason_to_give_no_verdict() {
+        let in_phase = |phase: v1::JobPhase| v1::Job {
+            phase: phase.into(),
+            ..v1::Job::default()
+        };
+        let (ended, live) = (v1::JobPhase::Cancelled, v1::JobPhase::Cancelling);
+        let found = |blocks, phases: &[v1::JobPhase]| Pass {
+            blocks,
+            own: phases.iter().copied().map(in_phase).collect(),
+        };
+        assert!(found(0, &[ended]).is_clear());
+        assert!(!found(0, &[ended, live]).is_clear());
+        assert!(!found(1, &[]).is_clear());
+        // Where no judge looks at it, it is an error.
+        let tag = Tag::new("ada", None);
+        let check = |phases: &[v1::JobPhase]| check_ended(&tag, &found(0, phases).own);
+        assert!(check(&[ended]).is_ok());
+        assert!(check(&[ended, live]).is_err_and(|it| it.to_string().contains("1 jobs")));
+    }
 }

@@ -4,13 +4,13 @@
 //! between, the block is lifted at once, and another one is looked for.
 
 use muster_client::ClientError;
-use muster_core::ids::JobId;
+use muster_core::ids::{HostId, JobId};
 use muster_proto::v1;
 use muster_proto::v1::block_target::Target;
 use rand::Rng as _;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::clean;
+use super::clean::{self, Found};
 use super::nemesis::{Outside, is_up};
 use crate::run::RunError;
 use crate::run::options::POLL;
@@ -41,7 +41,8 @@ impl Outside {
             hosts.retain(|host| is_free_to_take(host) && host.tasks >= tasks_min);
             while !hosts.is_empty() {
                 let drawn = self.random.random_range(0..hosts.len());
-                let host = hosts.swap_remove(drawn).name;
+                let v1::Host { id, name: host, .. } = hosts.swap_remove(drawn);
+                self.taken.insert(HostId(id), host.clone());
                 if self.take(Target::Host(host.clone())).await? {
                     return Ok(Some(host));
                 }
@@ -57,10 +58,7 @@ impl Outside {
         while Instant::now() < deadline {
             let listed = self.client.list_gpus(v1::ListGpusRequest::default());
             let (_, mut gpus) = listed.await?;
-            gpus.retain(|gpu| {
-                let is_free = gpu.block.is_none() && gpu.claim.is_none();
-                is_free && is_healthy(&gpu.health_phase, &gpu.kept_off)
-            });
+            gpus.retain(is_gpu_free_to_take);
             while !gpus.is_empty() {
                 let drawn = self.random.random_range(0..gpus.len());
                 let gpu = gpus.swap_remove(drawn);
@@ -75,7 +73,8 @@ impl Outside {
 
     /// Blocks something if only jobs of the run hold anything there, before and after.
     async fn take(&self, target: Target) -> Result<bool, RunError> {
-        if !self.hits_only_ours(&target).await? {
+        // Last of all: a block takes the place of the one that was there, and the list may be old by now.
+        if !self.hits_only_ours(&target).await? || !self.is_free(&target).await? {
             return Ok(false);
         }
         match self.block(&target, None).await {
@@ -113,6 +112,16 @@ impl Outside {
             }
         }
         Ok(true)
+    }
+
+    /// Whether something takes work now, and nobody has blocked it or waits for it.
+    async fn is_free(&self, target: &Target) -> Result<bool, RunError> {
+        let found = clean::find(&self.client, target).await?;
+        Ok(match found {
+            Some(Found::Host(host)) => is_free_to_take(&host),
+            Some(Found::Gpu(gpu)) => is_gpu_free_to_take(&gpu),
+            None => false,
+        })
     }
 
     /// Whether a job is of the run, by the cluster's word.
@@ -158,11 +167,12 @@ impl Outside {
 
     /// Lifts a block of the run, if it is still in force.
     pub(super) async fn give_back(&self, target: &Target) -> Result<(), RunError> {
-        let blocks = clean::own_blocks(&self.client, &self.tag).await?;
-        if blocks.contains(target) {
-            clean::lift(&self.client, &self.tag, target).await?;
-        }
-        Ok(())
+        Ok(clean::lift(&self.client, &self.tag, target).await?)
+    }
+
+    /// Whether a block of the run is on something, and no other one.
+    pub(super) async fn has(&self, target: &Target) -> Result<bool, RunError> {
+        Ok(clean::has_blocked(&self.client, &self.tag, target).await?)
     }
 
     /// What the cluster knows of a host.
@@ -177,6 +187,12 @@ impl Outside {
 fn is_free_to_take(host: &v1::Host) -> bool {
     let is_free = host.block.is_none() && host.planned.is_none() && host.claims.is_empty();
     is_up(host) && is_free && is_healthy(&host.health_phase, &host.kept_off)
+}
+
+/// Whether a GPU takes work, and nobody waits for it.
+fn is_gpu_free_to_take(gpu: &v1::Gpu) -> bool {
+    let is_free = gpu.block.is_none() && gpu.claim.is_none();
+    is_free && is_healthy(&gpu.health_phase, &gpu.kept_off)
 }
 
 /// Whether no rule has a word in it: a block that is lifted would be taken for an admin's word about that.

@@ -3,29 +3,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, JobId, LeadershipEpoch, RequestId, Revision, UnitIndex};
+use muster_core::ids::{
+    AttemptEpoch, HostId, JobId, LeadershipEpoch, RequestId, Revision, UnitIndex,
+};
 use muster_core::lifecycle::JobPhase;
 use muster_proto::v1;
 
 use super::Tag;
+use super::blocked::Blocked;
 use super::clean::has_ended;
+use super::written::{self, Kept};
 use crate::check::Acknowledged;
 use crate::run::Fault;
 use crate::run::history::{Call, Outcome};
-use crate::run::judge::{Check, Evidence, Invariant, Violation, checks, order, tasks, told, watch};
+use crate::run::judge::{Check, Evidence, Invariant, Violation, checks, order, told, watch};
 use crate::run::load::Heard;
 use crate::run::report::{Coverage, Judged, coverage};
 use crate::run::truth::Truth;
 
 /// What nobody can see from outside.
 pub(super) fn not_judged(has_book: bool) -> Vec<&'static str> {
-    let mut not = vec![
+    let by_tasks = if has_book {
+        "which GPUs an attempt was given, and whether what counts as a success has run to its end: events do not tell"
+    } else {
+        "I1, I2 and I6 by the tasks themselves (--book)"
+    };
+    vec![
         "I3 (commands of old leaders), I8, I11 and the audit: the log and the states are the replicas' own",
-    ];
-    if !has_book {
-        not.push("I1, I2 and I6 by the tasks themselves (--book)");
-    }
-    not
+        by_tasks,
+    ]
 }
 
 /// Every event that any watcher heard: all must have heard the same.
@@ -42,8 +48,23 @@ pub(super) fn heard_by_anybody(heard: &[Heard]) -> Truth {
     }
 }
 
-/// Everything that must not have been, and what that rests on. `own`: the jobs of the run when all was cleared away.
-pub(super) fn judge(evidence: &Evidence, own: &[v1::Job], allowed: &BTreeSet<Fault>) -> Judged {
+/// What the run was, and what it did to the cluster.
+pub(super) struct Played<'a> {
+    /// Its mark.
+    pub(super) tag: &'a Tag,
+    /// What was allowed.
+    pub(super) allowed: &'a BTreeSet<Fault>,
+    /// Its jobs when all was cleared away.
+    pub(super) own: &'a [v1::Job],
+    /// Hosts that it may have blocked, and what they are called.
+    pub(super) taken: &'a BTreeMap<HostId, String>,
+    /// The book of its tasks, if they keep one.
+    pub(super) kept: Option<&'a Kept>,
+}
+
+/// Everything that must not have been, and what that rests on.
+pub(super) fn judge(evidence: &Evidence, played: &Played<'_>) -> Judged {
+    let own = played.own;
     let story = Story::of(&evidence.truth);
     let mut violations = of_answers(evidence, own, &story);
     violations.extend(order::judge(&evidence.operations));
@@ -55,23 +76,28 @@ pub(super) fn judge(evidence: &Evidence, own: &[v1::Job], allowed: &BTreeSet<Fau
     let (reads, of_reads) = of_reads(evidence, &story);
     violations.extend(of_reads);
     violations.extend(story.violations.iter().cloned());
-    violations.extend(
-        evidence
-            .book
-            .conflicts
-            .iter()
-            .map(|it| tasks::of_conflict(it)),
-    );
+    let known = known(&evidence.heard);
+    violations.extend(written::judge(&evidence.book, &evidence.truth, known));
     violations.extend(of_progress(evidence, own));
+    let blocked = Blocked::heard(&evidence.truth, played.taken, played.tag);
+    violations.extend(blocked.violations.iter().cloned());
     violations.sort_by_key(|violation| violation.invariant);
     let told = (story.attempts_told, story.leaders_told);
     let judged = checks::judged_outside(evidence, told, (reads, own.len()));
     Judged {
         checks: Check::all(judged, &violations),
         violations,
-        coverage: coverage_of(evidence, own, reads, allowed),
-        invalid: Vec::new(),
+        coverage: coverage_of(evidence, played, reads, blocked.told),
+        invalid: { played.kept.iter() }
+            .filter_map(|kept| kept.missing(&evidence.book))
+            .collect(),
     }
+}
+
+/// The revision up to which everything was heard by somebody.
+fn known(heard: &[Heard]) -> Revision {
+    let positions = heard.iter().map(|it| it.position);
+    positions.max().unwrap_or_default()
 }
 
 /// What events tell of jobs and leaders, in their order.
@@ -232,9 +258,7 @@ fn of_requests(
 
 /// I9: a read saw the end of a job if, and only if, it was of a revision from that end on. Gives how many were compared.
 fn of_reads(evidence: &Evidence, story: &Story) -> (usize, Vec<Violation>) {
-    // Up to here everything was heard by somebody.
-    let known = evidence.heard.iter().map(|it| it.position).max();
-    let known = known.unwrap_or_default();
+    let known = known(&evidence.heard);
     let mut compared = 0;
     let mut found = Vec::new();
     for operation in &evidence.operations {
@@ -283,12 +307,19 @@ fn of_progress(evidence: &Evidence, own: &[v1::Job]) -> Vec<Violation> {
 
 fn coverage_of(
     evidence: &Evidence,
-    own: &[v1::Job],
+    played: &Played<'_>,
     reads: usize,
-    allowed: &BTreeSet<Fault>,
+    blocks: usize,
 ) -> Vec<Coverage> {
-    let in_phase = |phase| own.iter().filter(|job| job.phase() == phase).count();
-    let cancels = u64::from(allowed.contains(&Fault::JobsCancelled));
+    let in_phase = |phase| {
+        let own = played.own.iter();
+        own.filter(|job| job.phase() == phase).count()
+    };
+    let if_allowed = |fault: Fault| u64::from(played.allowed.contains(&fault));
+    let cancels = if_allowed(Fault::JobsCancelled);
+    let blocks_min = if_allowed(Fault::HostBlocked);
+    // A cluster without any has a book of its tasks all the same.
+    let gpus_min = u64::from(played.kept.is_some_and(|kept| kept.has_gpus));
     let told: usize = evidence.heard.iter().map(|it| it.deliveries.len()).sum();
     let resumed = evidence.heard.iter().map(|it| it.resumed as usize).sum();
     let gpus = evidence.book.holdings.iter().filter(|it| it.gpu.is_some());
@@ -299,8 +330,9 @@ fn coverage_of(
         ("cancels that were answered", cancelled.count(), cancels),
         ("revisions with events, told to a watcher", told, 1),
         ("streams that were cut off and went on", resumed, 0),
+        ("blocks of hosts, told to a watcher", blocks, blocks_min),
         ("reads compared with what watchers heard", reads, 1),
-        ("GPUs that tasks locked", gpus.count(), 0),
+        ("GPUs that tasks locked", gpus.count(), gpus_min),
     ];
     let rows = coverage::of_calls(evidence).into_iter().chain(rows);
     rows.map(|(what, count, at_least)| Coverage {
@@ -383,7 +415,16 @@ mod tests {
     }
 
     fn broken(evidence: &Evidence, own: &[v1::Job]) -> Vec<Invariant> {
-        let judged = judge(evidence, own, &BTreeSet::new());
+        let judged = judge(
+            evidence,
+            &Played {
+                tag: &Tag::new("ada", None),
+                allowed: &BTreeSet::new(),
+                own,
+                taken: &BTreeMap::new(),
+                kept: None,
+            },
+        );
         judged.violations.iter().map(|it| it.invariant).collect()
     }
 
@@ -449,6 +490,26 @@ mod tests {
         let badly = [(4, placed(4)), (6, placed(6))];
         let found = broken(&evidence(Vec::new(), &badly), &[]);
         assert_eq!(found, [Invariant::OneAttempt]);
+    }
+
+    #[test]
+    fn a_book_in_which_nobody_wrote_proves_nothing() {
+        let kept = Kept {
+            folder: "/book/chaos-1".into(),
+            has_gpus: true,
+        };
+        let played = Played {
+            tag: &Tag::new("ada", None),
+            allowed: &BTreeSet::new(),
+            own: &[],
+            taken: &BTreeMap::new(),
+            kept: Some(&kept),
+        };
+        let judged = judge(&evidence(Vec::new(), &[]), &played);
+        assert_eq!(judged.invalid.len(), 1, "{:?}", judged.invalid);
+        let mut gpus = judged.coverage.iter();
+        let gpus = gpus.find(|it| it.what == "GPUs that tasks locked");
+        assert!(gpus.is_some_and(|it| it.count < it.at_least));
     }
 
     #[test]

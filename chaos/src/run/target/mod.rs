@@ -10,28 +10,30 @@
 
 mod acts;
 mod again;
+mod blocked;
 mod clean;
 mod hosts;
 mod judge;
 mod nemesis;
 mod processes;
+mod replicas;
 mod tag;
+mod written;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use muster_client::{Client, ClientConfig};
-use muster_core::ids::Revision;
+use muster_core::ids::{HostId, Revision};
 use muster_proto::v1;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::book::Book;
 use super::clock::now_us;
 use super::history::{Answer, Call, History};
 use super::judge::Evidence;
@@ -41,8 +43,11 @@ use super::options::{DRAIN_PATIENCE, POLL, USERS};
 use super::report::{self, Asked};
 use super::{Fault, RunError, RunReport};
 use crate::demo::timeline::{Output, Timeline, Voice};
+use judge::Played;
 use nemesis::Outside;
 use processes::NamedProcess;
+use replicas::Replica;
+use written::Kept;
 
 pub use processes::{NamedAgent, UnfitProcess};
 pub(in crate::run) use tag::Tag;
@@ -69,8 +74,8 @@ pub struct TargetOptions {
     pub user: String,
     /// Where jobs wait; the cluster's default if none is named.
     pub queue: Option<String>,
-    /// The example trainer and a folder, both at the same path on every host: tasks lock their GPUs there. Without it they
-    /// sleep, and nobody but the cluster says what they hold.
+    /// The example trainer, at the same path on every host, and a folder that all hosts and this machine share, likewise: tasks
+    /// lock their GPUs in a folder of the run below it. Without it they sleep, and nobody but the cluster says what they hold.
     pub book: Option<(PathBuf, PathBuf)>,
     /// How often each fault is made.
     pub repetitions: u32,
@@ -122,7 +127,7 @@ impl fmt::Display for Grounds {
 ///
 /// # Errors
 /// If the run is stopped, or what was named or allowed cannot be used, or something cannot be cleared away. A cluster that
-/// breaks a promise is no error, but a verdict.
+/// breaks a promise is no error, but a verdict: also one that does not end what was cancelled.
 pub async fn run_target(
     options: &TargetOptions,
     stop: impl Future<Output = ()>,
@@ -144,14 +149,20 @@ pub async fn run_target(
         () = stop => None,
     };
     timeline.say(Voice::Stage, "what the run made is cleared away");
-    let own = clean::away(&client, &tag, &processes).await?;
+    let cleared = clean::away(&client, &tag, &processes).await;
     let Some(worked) = worked else {
+        clean::check_ended(&tag, &cleared?)?;
         let text = "it was interrupted; what it had made is cleared away";
         return Err(RunError::Harness(text.to_owned()));
     };
-    let worked = worked?;
-    let report = conclude(options, worked, &own)?;
-    Ok(report)
+    match worked {
+        Ok(worked) => conclude(options, &tag, worked, &cleared?),
+        Err(stopped) => {
+            let ended = cleared.and_then(|own| clean::check_ended(&tag, &own));
+            let errors = [Err(stopped), ended].into_iter().filter_map(Result::err);
+            Err(clean::together(errors.collect()))
+        }
+    }
 }
 
 /// Holds what was named.
@@ -168,6 +179,10 @@ fn named_processes(options: &TargetOptions) -> Result<Vec<NamedProcess>, RunErro
 /// What was seen while everything was broken and repaired.
 struct Worked {
     evidence: Evidence,
+    /// Hosts that it may have blocked, and what they are called.
+    taken: BTreeMap<HostId, String>,
+    /// The book of its tasks, if they keep one.
+    kept: Option<Kept>,
     grounds: Grounds,
     span_us: (u64, u64),
 }
@@ -187,12 +202,17 @@ async fn work(
     let begin = Revision(status.revision);
     let foreign_jobs = foreign_jobs(client).await?;
     let mut workshop = workshop(options, client, tag).await?;
+    let kept = options.book.as_ref().map(|(_, named)| Kept {
+        folder: Kept::folder(named, tag),
+        has_gpus: workshop.gpus[0] > 0,
+    });
     let history = Arc::new(History::default());
-    let watchers = Watchers::begin(&cluster, begin).await?;
+    let replicas = Replica::all(&cluster).await?;
+    let watchers = Watchers::begin(&answering(&cluster, &replicas, timeline), begin).await?;
     tag.user = introduce(client, &workshop, &history).await?;
     workshop.tag = Some(tag.clone());
     let random = ChaCha8Rng::seed_from_u64(options.seed);
-    let connection = (client.clone(), cluster.clone());
+    let connection = (client.clone(), replicas);
     let means = (Arc::clone(processes), Arc::clone(&history));
     let allowed = options.allowed.clone();
     let mut outside =
@@ -208,36 +228,56 @@ async fn work(
     );
     let last = await_ended(client, tag).await;
     let heard = watchers.end(last).await;
-    let book = options.book.as_ref();
-    let book = book.map_or_else(|| Ok(Book::default()), |(_, folder)| Book::read(folder))?;
+    let book = kept.as_ref().map(Kept::read).transpose()?;
     let truth = judge::heard_by_anybody(&heard);
-    let grounds = Grounds {
-        cluster: status.cluster_id,
-        run: tag.run.clone(),
-        allowed: options
-            .allowed
-            .iter()
-            .filter_map(|it| it.permission())
-            .collect(),
-        foreign_jobs,
-        foreign_displaced: 0,
-        not_judged: judge::not_judged(options.book.is_some()),
-    };
+    let grounds = grounds(options, tag, status.cluster_id, foreign_jobs);
     let evidence = Evidence {
         operations: history.operations(),
         heard,
         calls_until_us,
         last,
-        book,
+        book: book.unwrap_or_default(),
         truth,
         journals: Vec::new(),
         episodes,
     };
     Ok(Worked {
         evidence,
+        taken: outside.taken,
+        kept,
         grounds,
         span_us: (from_us, now_us()),
     })
+}
+
+/// Whose cluster it is, and what is allowed there.
+fn grounds(options: &TargetOptions, tag: &Tag, cluster: String, foreign_jobs: usize) -> Grounds {
+    let allowed = options.allowed.iter().filter_map(|it| it.permission());
+    Grounds {
+        cluster,
+        run: tag.run.clone(),
+        allowed: allowed.collect(),
+        foreign_jobs,
+        foreign_displaced: 0,
+        not_judged: judge::not_judged(options.book.is_some()),
+    }
+}
+
+/// The replicas that answer: nobody listens at one that did not do so from the beginning.
+fn answering(cluster: &ClientConfig, replicas: &[Replica], timeline: Timeline) -> ClientConfig {
+    let (there, absent): (Vec<&Replica>, Vec<&Replica>) =
+        replicas.iter().partition(|replica| replica.was_there);
+    for replica in absent {
+        let text = format!(
+            "the replica at {} does not answer: no watcher listens there",
+            replica.address
+        );
+        timeline.say(Voice::Stage, &text);
+    }
+    ClientConfig {
+        addresses: there.iter().map(|it| it.address.clone()).collect(),
+        ..cluster.clone()
+    }
 }
 
 /// Makes every fault that is allowed, round after round; without any, lets users work.
@@ -318,9 +358,9 @@ async fn workshop(
         _ => (count(free.count()) / 2).clamp(1, GANG_TASKS_MAX),
     };
     let tool = match &options.book {
-        Some((trainer, ledger)) => Tool::Trainer {
+        Some((trainer, named)) => Tool::Trainer {
             trainer: trainer.clone(),
-            ledger: ledger.clone(),
+            ledger: Kept::folder(named, tag),
         },
         None => Tool::Sleep,
     };
@@ -358,16 +398,28 @@ async fn introduce(
 /// Judges and writes the report.
 fn conclude(
     options: &TargetOptions,
+    tag: &Tag,
     worked: Worked,
     own: &[v1::Job],
 ) -> Result<RunReport, RunError> {
     let Worked {
         evidence,
+        taken,
+        kept,
         mut grounds,
         span_us,
     } = worked;
     grounds.foreign_displaced = judge::foreign_displaced(&evidence, own);
-    let judged = judge::judge(&evidence, own, &options.allowed);
+    let judged = judge::judge(
+        &evidence,
+        &Played {
+            tag,
+            allowed: &options.allowed,
+            own,
+            taken: &taken,
+            kept: kept.as_ref(),
+        },
+    );
     let asked = Asked {
         profile: "target",
         seed: options.seed,

@@ -1,15 +1,17 @@
 //! Whoever does what is allowed, one thing at a time, and waits until the cluster is as it was.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_client::{Client, ClientConfig};
+use muster_client::Client;
+use muster_core::ids::HostId;
 use muster_proto::v1;
 use rand_chacha::ChaCha8Rng;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
+use super::Tag;
 use super::processes::NamedProcess;
-use super::{Tag, connect};
+use super::replicas::Replica;
 use crate::demo::timeline::{Timeline, Voice};
 use crate::error_chain::chain;
 use crate::run::clock::now_us;
@@ -19,7 +21,7 @@ use crate::run::options::{CALM, POLL, WHOLE_PATIENCE};
 use crate::run::{Fault, RunError};
 
 /// Longest that one look may take: a replica that does not answer is not whole.
-const LOOK: tokio::time::Duration = tokio::time::Duration::from_secs(2);
+pub(super) const LOOK: Duration = Duration::from_secs(2);
 
 /// What came of an act: whom it hit, and whether it came about.
 pub(super) struct Act {
@@ -55,10 +57,12 @@ pub(super) struct Outside {
     pub(super) random: ChaCha8Rng,
     /// What went wrong since the act was begun.
     pub(super) odd: Vec<String>,
+    /// Hosts that it may have blocked, and what they are called.
+    pub(super) taken: BTreeMap<HostId, String>,
     timeline: Timeline,
     allowed: BTreeSet<Fault>,
-    /// Replicas that answered when the run began: address, and a client that asks only there.
-    replicas: Vec<(String, Client)>,
+    /// Everybody who was of the cluster when the run began.
+    pub(super) replicas: Vec<Replica>,
     /// Hosts that were up when the run began.
     hosts: BTreeSet<String>,
 }
@@ -66,24 +70,12 @@ pub(super) struct Outside {
 impl Outside {
     /// Looks at how the cluster is, before anything is done to it.
     pub(super) async fn new(
-        (client, cluster): (Client, ClientConfig),
+        (client, replicas): (Client, Vec<Replica>),
         tag: Tag,
         allowed: BTreeSet<Fault>,
         (processes, history): (Arc<Vec<NamedProcess>>, Arc<History>),
         (random, timeline): (ChaCha8Rng, Timeline),
     ) -> Result<Self, RunError> {
-        let mut replicas = Vec::new();
-        for address in &cluster.addresses {
-            let one = ClientConfig {
-                addresses: vec![address.clone()],
-                ..cluster.clone()
-            };
-            let pinned = connect(one).await?;
-            let answer = timeout(LOOK, pinned.status(v1::Consistency::Stale)).await;
-            if matches!(answer, Ok(Ok(_))) {
-                replicas.push((address.clone(), pinned));
-            }
-        }
         let (_, hosts) = client.list_hosts(v1::ListHostsRequest::default()).await?;
         let up = hosts.into_iter().filter(is_up).map(|host| host.name);
         let hosts: BTreeSet<String> = up.collect();
@@ -101,6 +93,7 @@ impl Outside {
             history,
             random,
             odd: Vec::new(),
+            taken: BTreeMap::new(),
             timeline,
             allowed,
             replicas,
@@ -192,16 +185,10 @@ impl Outside {
         let Ok(Ok(status)) = timeout(LOOK, status).await else {
             return Some("nobody leads".to_owned());
         };
-        for (address, client) in &self.replicas {
-            match timeout(LOOK, client.status(v1::Consistency::Stale)).await {
-                Ok(Ok(seen)) if seen.revision >= status.revision => {}
-                Ok(Ok(seen)) => {
-                    let (has, lacks) = (seen.revision, status.revision);
-                    let text =
-                        format!("the replica at {address} is at {has}, the leader at {lacks}");
-                    return Some(text);
-                }
-                _ => return Some(format!("the replica at {address} does not answer")),
+        for replica in self.replicas.iter().filter(|it| it.was_there) {
+            let missing = replica.lacks(status.revision).await;
+            if missing.is_some() {
+                return missing;
             }
         }
         let listed = self.client.list_hosts(v1::ListHostsRequest::default());

@@ -125,10 +125,13 @@ impl NamedProcess {
 
     /// Lets it go on, if we froze it.
     pub(super) fn thaw(&self) -> Result<(), RunError> {
-        if !self.is_frozen.swap(false, Ordering::SeqCst) || !self.is_alive() {
+        if !self.is_frozen.load(Ordering::SeqCst) || !self.is_alive() {
             return Ok(());
         }
-        self.signal(Signal::CONT)
+        self.signal(Signal::CONT)?;
+        // Only now: if that failed, whoever clears away tries again.
+        self.is_frozen.store(false, Ordering::SeqCst);
+        Ok(())
     }
 
     fn signal(&self, signal: Signal) -> Result<(), RunError> {

@@ -82,7 +82,12 @@ impl Tag {
 
     /// Whether a block was put by this run.
     pub(super) fn has_put(&self, block: &v1::Block) -> bool {
-        block.author == self.user && block.reason == self.reason()
+        self.has_written(&block.author, &block.reason)
+    }
+
+    /// Whether it is this run that gives such a reason.
+    pub(super) fn has_written(&self, author: &str, reason: &str) -> bool {
+        author == self.user && reason == self.reason()
     }
 }
 

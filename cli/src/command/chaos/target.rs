@@ -37,8 +37,8 @@ pub(super) struct Target {
     /// Queue that the jobs wait in; the cluster's default if none is given
     #[arg(long, value_name = "NAME", requires = "target")]
     queue: Option<String>,
-    /// A folder that every host has at this path: tasks run the trainer (--trainer, also everywhere) and lock their GPUs there.
-    /// Without it they sleep
+    /// A folder that all hosts and this machine share at this path: tasks run the trainer (--trainer, also everywhere) and lock
+    /// their GPUs in a folder of the run there. Without it they sleep
     #[arg(long, value_name = "FOLDER", requires = "target")]
     book: Option<PathBuf>,
 }

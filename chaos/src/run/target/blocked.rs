@@ -1,0 +1,166 @@
+//! Nothing comes to a host that the run has blocked, from the block until it is lifted: by what watchers heard of all jobs, since
+//! a task that is short leaves no trace on the host.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::command::BlockTarget;
+use muster_core::event::EventKind;
+use muster_core::ids::HostId;
+
+use super::Tag;
+use crate::run::judge::{Invariant, Violation};
+use crate::run::truth::Truth;
+
+/// What was heard of the blocks of a run.
+#[derive(Default)]
+pub(super) struct Blocked {
+    /// Blocks of hosts that were put.
+    pub(super) told: usize,
+    /// What came to such a host all the same.
+    pub(super) violations: Vec<Violation>,
+    /// Hosts that are blocked now, by name.
+    closed: BTreeSet<String>,
+}
+
+impl Blocked {
+    /// Goes through everything that was heard. `names`: the hosts that the run may have blocked.
+    pub(super) fn heard(truth: &Truth, names: &BTreeMap<HostId, String>, tag: &Tag) -> Self {
+        let mut blocked = Self::default();
+        for event in truth.events.values().flatten() {
+            // Kinds that this build does not know are none that are judged here.
+            if let Ok(kind) = EventKind::try_from(event.clone()) {
+                blocked.hear(&kind, names, tag);
+            }
+        }
+        blocked
+    }
+
+    fn hear(&mut self, kind: &EventKind, names: &BTreeMap<HostId, String>, tag: &Tag) {
+        match kind {
+            EventKind::Blocked {
+                target: BlockTarget::Host(name),
+                block,
+            } => {
+                if tag.has_written(&block.author, &block.reason) {
+                    self.told += 1;
+                    self.closed.insert(name.clone());
+                } else {
+                    // What holds from here on is somebody else's word.
+                    self.closed.remove(name);
+                }
+            }
+            EventKind::Unblocked {
+                target: BlockTarget::Host(name),
+                ..
+            } => {
+                self.closed.remove(name);
+            }
+            EventKind::AttemptPlaced {
+                job, epoch, hosts, ..
+            } => {
+                let what = format!("attempt {epoch} of job {job}");
+                for host in hosts {
+                    self.came(&what, *host, names);
+                }
+            }
+            EventKind::MemberSwapped {
+                job, member, host, ..
+            } => self.came(&format!("member {member} of job {job}"), *host, names),
+            _ => {}
+        }
+    }
+
+    fn came(&mut self, what: &str, host: HostId, names: &BTreeMap<HostId, String>) {
+        let name = names.get(&host).filter(|name| self.closed.contains(*name));
+        if let Some(name) = name {
+            self.violations.push(Violation {
+                invariant: Invariant::Progress,
+                text: format!("{what} was placed on {name} while the run had blocked it"),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::command::Block;
+    use muster_core::ids::{AttemptEpoch, JobId, Revision, UnitIndex};
+    use muster_core::time::TimeMs;
+    use muster_proto::v1;
+
+    use super::*;
+
+    const NAME: &str = "node01";
+
+    fn put(author: &str, reason: String) -> EventKind {
+        EventKind::Blocked {
+            target: BlockTarget::Host(NAME.to_owned()),
+            block: Block {
+                reason,
+                author: author.to_owned(),
+                evidence: String::new(),
+                since: TimeMs(0),
+                expires_at: None,
+                drain_deadline: None,
+                planned: None,
+            },
+        }
+    }
+
+    fn lifted() -> EventKind {
+        EventKind::Unblocked {
+            target: BlockTarget::Host(NAME.to_owned()),
+            author: "ada".to_owned(),
+        }
+    }
+
+    fn placed(hosts: &[u32]) -> EventKind {
+        EventKind::AttemptPlaced {
+            job: JobId(3),
+            unit: UnitIndex(0),
+            epoch: AttemptEpoch(4),
+            number: 1,
+            hosts: hosts.iter().copied().map(HostId).collect(),
+            gpus: 1,
+            resumes_step: None,
+        }
+    }
+
+    /// Blocks that were heard of, and placements that must not have been.
+    fn heard(tag: &Tag, kinds: &[EventKind]) -> (usize, usize) {
+        let events = (1..).zip(kinds);
+        let events = events.map(|(at, kind)| (Revision(at), vec![v1::Event::from(kind)]));
+        let truth = Truth {
+            events: events.collect(),
+            ..Truth::default()
+        };
+        let names = BTreeMap::from([(HostId(1), NAME.to_owned())]);
+        let blocked = Blocked::heard(&truth, &names, tag);
+        (blocked.told, blocked.violations.len())
+    }
+
+    #[test]
+    fn what_comes_to_a_blocked_host_is_noticed_however_short_it_is() {
+        let tag = Tag::new("ada", None);
+        let ours = || put("ada", tag.reason());
+        let well = [
+            placed(&[1]),
+            ours(),
+            placed(&[2]),
+            lifted(),
+            placed(&[2, 1]),
+        ];
+        assert_eq!(heard(&tag, &well), (1, 0));
+        let badly = [ours(), placed(&[2, 1]), lifted()];
+        assert_eq!(heard(&tag, &badly), (1, 1));
+    }
+
+    #[test]
+    fn only_blocks_of_the_run_are_judged() {
+        let tag = Tag::new("ada", None);
+        let theirs = || put("bob", "driver 580".to_owned());
+        assert_eq!(heard(&tag, &[theirs(), placed(&[1])]), (0, 0));
+        let replaced = [put("ada", tag.reason()), theirs(), placed(&[1])];
+        assert_eq!(heard(&tag, &replaced), (1, 0));
+    }
+}

@@ -1,0 +1,230 @@
+//! Replicas that stand still or are killed: one of this cluster, and only while it can spare one.
+//!
+//! A process id does not tell of which cluster a replica is. So it stands still first, and everybody who answered before is
+//! asked: if exactly one is silent then, that is the one.
+
+use futures::future::join_all;
+use muster_client::{Client, ClientConfig};
+use muster_proto::v1;
+use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
+
+use super::acts::not_started_again;
+use super::connect;
+use super::nemesis::{Act, LOOK, Outside};
+use super::processes::NamedProcess;
+use crate::run::RunError;
+use crate::run::options::{POLL, SHORT_FAULT};
+
+/// Replicas that vote, at least, where one can be spared: with fewer, those that are left are no majority.
+const VOTERS_MIN: usize = 3;
+/// Longest that all of them may take to have what the leader has: under load they are a moment behind.
+const LEVEL: Duration = Duration::from_secs(5);
+/// Longest that a killed process may take to be gone; one that waits for its disk ends only after that.
+const GONE: Duration = Duration::from_secs(10);
+/// Why nothing was done.
+const NO_REPLICA: &str = "no replica that was named is left";
+
+/// A replica, and a client that asks only there.
+pub(super) struct Replica {
+    /// Where clients reach it.
+    pub(super) address: String,
+    /// Reaches nobody else.
+    client: Client,
+    /// Whether it answered when the run began.
+    pub(super) was_there: bool,
+}
+
+impl Replica {
+    /// Everybody of a cluster, as it is before anything is done to it.
+    pub(super) async fn all(cluster: &ClientConfig) -> Result<Vec<Self>, RunError> {
+        let mut all = Vec::new();
+        for address in &cluster.addresses {
+            let one = ClientConfig {
+                addresses: vec![address.clone()],
+                ..cluster.clone()
+            };
+            let mut replica = Self {
+                address: address.clone(),
+                client: connect(one).await?,
+                was_there: false,
+            };
+            replica.was_there = replica.answers().await;
+            all.push(replica);
+        }
+        Ok(all)
+    }
+
+    /// Whether anything comes back from there, in time.
+    async fn answers(&self) -> bool {
+        let asked = self.client.status(v1::Consistency::Stale);
+        matches!(timeout(LOOK, asked).await, Ok(Ok(_)))
+    }
+
+    /// What it lacks of a revision that the leader has, if it lacks any of it.
+    pub(super) async fn lacks(&self, revision: u64) -> Option<String> {
+        let (address, asked) = (&self.address, self.client.status(v1::Consistency::Stale));
+        match timeout(LOOK, asked).await {
+            Ok(Ok(seen)) if seen.revision >= revision => None,
+            Ok(Ok(seen)) => {
+                let has = seen.revision;
+                Some(format!(
+                    "the replica at {address} is at {has}, the leader at {revision}"
+                ))
+            }
+            _ => Some(format!("the replica at {address} does not answer")),
+        }
+    }
+}
+
+/// A process that stands still and is known to be a replica of this cluster.
+struct Held<'a> {
+    process: &'a NamedProcess,
+    address: &'a str,
+    since: Instant,
+}
+
+impl Outside {
+    pub(super) async fn freeze_replica(&self) -> Result<Act, RunError> {
+        let held = match self.hold_replica().await? {
+            Ok(held) => held,
+            Err(why) => return Ok(Act::not_made(why)),
+        };
+        sleep_until(held.since + SHORT_FAULT).await;
+        held.process.thaw()?;
+        Ok(Act::made(held.words()))
+    }
+
+    pub(super) async fn kill_replica(&self) -> Result<Act, RunError> {
+        let held = match self.hold_replica().await? {
+            Ok(held) => held,
+            Err(why) => return Ok(Act::not_made(why)),
+        };
+        let what = held.words();
+        held.process.kill()?;
+        let deadline = Instant::now() + GONE;
+        while held.process.is_alive() {
+            if Instant::now() > deadline {
+                let text = format!("{what}, was killed and lives {} s later", GONE.as_secs());
+                return Err(RunError::Harness(text));
+            }
+            sleep(POLL).await;
+        }
+        match self.await_whole().await {
+            None => Ok(Act::made(what)),
+            Some(missing) => Err(not_started_again(&format!("{what} ({missing})"))),
+        }
+    }
+
+    /// Lets the first replica that was named and lives stand still, if one can be spared and it is of this cluster; else why not.
+    async fn hold_replica(&self) -> Result<Result<Held<'_>, String>, RunError> {
+        let is_live = |process: &&NamedProcess| process.host.is_none() && process.is_alive();
+        let Some(process) = self.processes.iter().find(is_live) else {
+            return Ok(Err(NO_REPLICA.to_owned()));
+        };
+        let voters = match self.await_voters().await {
+            Ok(voters) => voters,
+            Err(why) => return Ok(Err(why)),
+        };
+        process.freeze()?;
+        let since = Instant::now();
+        sleep(POLL).await;
+        let answers = join_all(voters.iter().map(|voter| voter.answers())).await;
+        let silent = voters.iter().zip(answers).filter(|(_, answers)| !answers);
+        let silent: Vec<&str> = silent.map(|(voter, _)| voter.address.as_str()).collect();
+        let why = match silent[..] {
+            [address] => {
+                return Ok(Ok(Held {
+                    process,
+                    address,
+                    since,
+                }));
+            }
+            [] => "all replicas of the cluster answered: it is none of them".to_owned(),
+            _ => format!("nothing came from {}", silent.join(" and ")),
+        };
+        process.thaw()?;
+        let pid = process.pid;
+        Ok(Err(format!("while process {pid} stood still, {why}")))
+    }
+
+    /// Waits until every replica that votes answers and has what the leader has, so that one can be spared; tells what is
+    /// missing if that takes too long.
+    async fn await_voters(&self) -> Result<Vec<&Replica>, String> {
+        let deadline = Instant::now() + LEVEL;
+        loop {
+            let voters = self.voters().await;
+            if voters.is_ok() || Instant::now() > deadline {
+                return voters;
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    async fn voters(&self) -> Result<Vec<&Replica>, String> {
+        let asked = self.client.status(v1::Consistency::Linearizable);
+        let Ok(Ok(status)) = timeout(LOOK, asked).await else {
+            return Err("nobody leads".to_owned());
+        };
+        let mut voters = Vec::new();
+        for address in voters_of(&status)? {
+            let voter = self.replicas.iter().find(|it| it.address == address);
+            let voter = voter.ok_or_else(|| format!("the replica at {address} is a new one"))?;
+            if let Some(missing) = voter.lacks(status.revision).await {
+                return Err(missing);
+            }
+            voters.push(voter);
+        }
+        Ok(voters)
+    }
+}
+
+impl Held<'_> {
+    fn words(&self) -> String {
+        let (pid, address) = (self.process.pid, self.address);
+        format!("process {pid}, the replica at {address}")
+    }
+}
+
+/// Where those are who vote, if one of them can be spared.
+fn voters_of(status: &v1::GetStatusResponse) -> Result<Vec<&str>, String> {
+    // Whose role is not known may vote.
+    let voters = status.replicas.iter();
+    let voters = voters.filter(|replica| replica.role() != v1::ReplicaRole::Learner);
+    let voters: Vec<&str> = voters.map(|replica| replica.address.as_str()).collect();
+    if voters.len() < VOTERS_MIN {
+        let count = voters.len();
+        return Err(format!(
+            "of {count} replicas that vote, the others are no majority"
+        ));
+    }
+    Ok(voters)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_can_be_spared_only_if_those_that_are_left_are_a_majority() {
+        use v1::ReplicaRole::{Follower, Leader, Learner};
+        let status = |roles: &[v1::ReplicaRole]| {
+            let replicas = (1..).zip(roles).map(|(id, role)| v1::Replica {
+                id,
+                address: format!("node{id}:7400"),
+                role: (*role).into(),
+                ..v1::Replica::default()
+            });
+            v1::GetStatusResponse {
+                replicas: replicas.collect(),
+                ..v1::GetStatusResponse::default()
+            }
+        };
+        let three = status(&[Leader, Follower, Learner, Follower]);
+        let addresses = ["node1:7400", "node2:7400", "node4:7400"];
+        assert_eq!(voters_of(&three).unwrap(), addresses);
+        // Who does not vote is no help.
+        assert!(voters_of(&status(&[Leader, Follower, Learner])).is_err());
+        assert!(voters_of(&status(&[Leader])).is_err());
+    }
+}
