@@ -49,7 +49,8 @@ const _: () = assert!(
     SUPERVISOR_OVERDUE_MS_MAX as u128 + LEASE_TICK.as_millis()
         < kill_ms(PARTITION_GRACE_MS_MIN) as u128
 );
-/// How long the agent tries to reach a supervisor that lives but has not opened its socket yet.
+/// How long the agent tries to reach a supervisor that lives but has not opened its socket yet, and waits for its answer: all
+/// leases wait for that.
 pub const ADOPTION_MAX: Duration = Duration::from_secs(2);
 /// Tasks whose directories are made or removed at a time: each takes a thread, and more only wait for the same disk.
 pub const DIRECTORIES_AT_ONCE_MAX: usize = 8;
