@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
@@ -11,7 +12,7 @@ use rustix::net::{
 
 use super::request::{ExecAnswer, ExecRequest, FILES};
 use crate::directory::TaskDirectory;
-use crate::limits::LINE_BYTES_MAX;
+use crate::limits::{EXEC_ANSWER_BYTES_MAX, EXEC_REQUEST_BYTES_MAX};
 
 /// Asks a task's supervisor for a command whose input, output and errors are these files. The answers come on the socket
 /// that is given back, which never blocks; closing it ends the command.
@@ -25,8 +26,11 @@ pub fn ask(
     files: [BorrowedFd<'_>; FILES],
 ) -> io::Result<OwnedFd> {
     let bytes = serde_json::to_vec(request)?;
-    if bytes.len() > LINE_BYTES_MAX {
-        let told = format!("a command may have {LINE_BYTES_MAX} bytes (LINE_BYTES_MAX)");
+    let count = bytes.len();
+    if count > EXEC_REQUEST_BYTES_MAX {
+        let told = format!(
+            "the command takes {count} bytes in JSON, over the limit of {EXEC_REQUEST_BYTES_MAX} (EXEC_REQUEST_BYTES_MAX)"
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, told));
     }
     let socket = socket_with(
@@ -35,6 +39,8 @@ pub fn ask(
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
+    // A message goes whole or not at all, and the default may not hold the longest.
+    set_socket_send_buffer_size(&socket, EXEC_REQUEST_BYTES_MAX)?;
     connect(&socket, &SocketAddrUnix::new(directory.exec_socket())?)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -53,7 +59,7 @@ pub fn ask(
 /// # Errors
 /// What the kernel says, and `InvalidData` for what is no answer.
 pub fn hear(socket: BorrowedFd<'_>) -> io::Result<Option<ExecAnswer>> {
-    let mut bytes = vec![0u8; LINE_BYTES_MAX];
+    let mut bytes = vec![0u8; EXEC_ANSWER_BYTES_MAX];
     let (count, _) = recv(socket, bytes.as_mut_slice(), RecvFlags::empty())?;
     if count == 0 {
         return Ok(None);

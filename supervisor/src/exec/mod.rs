@@ -32,7 +32,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus, pidfd_open};
 use crate::clock::LeaseClock;
 use crate::directory::TaskDirectory;
 use crate::family::Family;
-use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_SESSIONS_MAX};
+use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_REFUSAL_BYTES_MAX, EXEC_SESSIONS_MAX};
 use crate::output::complain;
 use crate::process::signal_group;
 use crate::spec::TaskSpec;
@@ -376,7 +376,8 @@ impl Server {
                     session.process = process_of(pid);
                     session.tell(&ExecAnswer::Started);
                 }
-                Err(detail) => {
+                Err(mut detail) => {
+                    detail.truncate(detail.floor_char_boundary(EXEC_REFUSAL_BYTES_MAX));
                     self.sessions
                         .remove(index)
                         .tell(&ExecAnswer::Refused { detail });
