@@ -78,8 +78,6 @@ pub const STATUS_PAUSE_MAX: Duration = Duration::from_millis(20);
 pub const DATA_DIRECTORY_BYTES_MAX: usize = 57;
 /// Bytes of the journal before it is rewritten with what still matters.
 pub const JOURNAL_COMPACTION_BYTES: u64 = 4 << 20;
-/// Bytes of one journal frame; a longer one on disk is damage.
-pub const JOURNAL_FRAME_BYTES_MAX: usize = 64 << 20;
 /// Messages waiting for the agent's decision loop.
 pub const INBOX_MAX: usize = 1_024;
 /// Batches of actions waiting for the disk.
