@@ -110,8 +110,11 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
             assignment: { spec.as_ref() }.map(|spec| Box::new(spec.assignment.clone())),
         });
         let deadline_ms = case.deadline_boottime_ms();
+        let spec = spec.filter(|_| !matches!(case, Case::Over(_)));
+        if let Some(spec) = &spec {
+            hold_folder(runner, spec);
+        }
         let cpus = spec.and_then(|spec| spec.confinement.cpus);
-        let cpus = cpus.filter(|_| !matches!(case, Case::Over(_)));
         let cpus = cpus.map(|place| runner.config.hardware.cpus.held(place));
         match case {
             Case::Over(_) => {}
@@ -132,6 +135,15 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
         }
     }
     Ok(adopted)
+}
+
+/// Its checkpoint folder is not taken from an attempt when an earlier one of its task is cleared away.
+fn hold_folder(runner: &Runner, spec: &TaskSpec) {
+    if spec.assignment.rank.world_size <= 1 {
+        let id = RunId::of(&spec.assignment);
+        let folders = &runner.checkpoint_folders;
+        folders.hold(&spec.checkpoint_directory, id);
+    }
 }
 
 /// All that have a directory, or something kept beside it: after a reboot that is all there is.
