@@ -306,7 +306,7 @@ fn reach_busy(directory: &TaskDirectory, supervisor: ProcessIdentity) -> io::Res
     };
     Ok(Case::Alive(Box::new(Alive {
         phase,
-        // It is known to be no earlier.
+        // Not known before it answers: the next beat that is acknowledged pushes it out.
         deadline_boottime_ms: boottime_ms(),
         progress: None,
         suspended: false,
