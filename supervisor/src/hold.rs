@@ -78,9 +78,6 @@ impl Supervisor<'_> {
                 ..not_started("the lease ran out before its gang was released")
             });
         }
-        if self.lease.is_stopping() {
-            return Err(not_started("it was stopped before its gang was released"));
-        }
         self.pulse.into_iter().for_each(Pulse::looked);
         self.wake_at(self.lease.deadline());
         let until_over = self.lease.deadline().since(now);
@@ -88,11 +85,13 @@ impl Supervisor<'_> {
         self.connections
             .wait(others, timeout_ms)
             .map_err(|error| not_started(&format!("waiting for its gang failed: {error}")))?;
+        // All that came is heard: an order that came with the one to begin is given once.
+        let mut released = None;
         for incoming in self.connections.receive() {
             match incoming {
                 Incoming::AgentConnected => self.tell_all(),
                 Incoming::Agent(AgentRequest::Begin { master_port }) => {
-                    return Ok(Some(master_port));
+                    released = Some(master_port);
                 }
                 Incoming::Agent(request) => self.obey(request),
                 Incoming::Task(connection, _) => {
@@ -101,6 +100,9 @@ impl Supervisor<'_> {
                 }
             }
         }
-        Ok(None)
+        if self.lease.is_stopping() {
+            return Err(not_started("it was stopped before its gang was released"));
+        }
+        Ok(released)
     }
 }

@@ -83,6 +83,13 @@ pub const SUPERVISOR_SILENT_MS_MAX: u64 = 600;
 pub const GUARDED_MAX: usize = muster_core::limits::TASKS_PER_HOST_MAX;
 /// Tasks that one supervisor supervises one after the other: should one leave a little memory behind, it is not for ever.
 pub const TASKS_PER_SUPERVISOR_MAX: u32 = 1_000;
+/// Bytes of a request for a command beside a task: the longest that a replica takes (256 KiB, `EXEC_OPEN_BYTES_MAX`) has so many in
+/// JSON if all its words are empty. One message of a socket may have 416 KiB, where the kernel's limits are its defaults.
+pub const EXEC_REQUEST_BYTES_MAX: usize = 384 << 10;
+/// Bytes of the words with which one is refused: they name its program, which may be as long as the request.
+pub const EXEC_REFUSAL_BYTES_MAX: usize = 4 << 10;
+/// Bytes of the answer to one: such words fit, however many more bytes they have in JSON.
+pub const EXEC_ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Commands that users run beside one task at a time.
 pub const EXEC_SESSIONS_MAX: usize = 4;
 /// How long such a command has to end after its user went away before it is killed, in milliseconds.

@@ -112,6 +112,7 @@ pub struct SegmentWriter {
 
 #[derive(Debug)]
 struct Current {
+    segment: Segment,
     file: File,
     bytes: u64,
     arrivals: ArrivalWriter,
@@ -158,9 +159,18 @@ impl SegmentWriter {
         };
         let room = self.limits.segment_bytes.saturating_sub(current.bytes);
         let limit = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
-        let count = current.file.write(&bytes[..limit])?;
-        if count == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
+        let written = match current.file.write(&bytes[..limit]) {
+            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+            written => written,
+        };
+        let is_first = current.bytes == 0;
+        if written.is_err() && is_first {
+            drop(current.segment.remove());
+        }
+        let count = written?;
+        if is_first {
+            // Not before: a full disk must not cost what was printed earlier. What cannot be removed is tried again with the next one.
+            drop(self.remove_surplus());
         }
         current.bytes += count as u64;
         self.position += count as u64;
@@ -176,10 +186,6 @@ impl SegmentWriter {
 
     fn open_segment(&self) -> io::Result<Current> {
         fs::create_dir_all(&self.directory)?;
-        let segments = list(&self.directory, self.stream)?;
-        for old in &segments[..self.surplus(&segments)] {
-            old.remove()?;
-        }
         let segment = Segment {
             start: self.position,
             path: path_of(&self.directory, self.stream, self.position),
@@ -189,15 +195,27 @@ impl SegmentWriter {
         let file = OpenOptions::new()
             .create(true)
             .append(true)
-            .open(&segment.path)?;
+            .open(&segment.path)
+            .inspect_err(|_| drop(segment.remove()))?;
         Ok(Current {
+            segment,
             file,
             bytes: 0,
             arrivals,
         })
     }
 
-    /// How many of the oldest segments must go before a further one is begun.
+    /// Removes the oldest segments that are too many beside the one that was just begun.
+    fn remove_surplus(&self) -> io::Result<()> {
+        let mut segments = list(&self.directory, self.stream)?;
+        segments.retain(|segment| segment.start < self.position);
+        for old in &segments[..self.surplus(&segments)] {
+            old.remove()?;
+        }
+        Ok(())
+    }
+
+    /// How many of the oldest segments must go because of a further one.
     fn surplus(&self, segments: &[Segment]) -> usize {
         let over = |limit: usize| {
             let surplus = (segments.len() + 1).saturating_sub(limit.max(1));
@@ -220,6 +238,34 @@ impl SegmentWriter {
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_disk_costs_nothing_that_was_printed_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let limits = LogLimits {
+            segment_bytes: 1,
+            segments_max: 2,
+            unshipped_segments_max: None,
+        };
+        let stream = OutputStream::Stdout;
+        let mut writer = SegmentWriter::new(directory.path().into(), stream, limits);
+        let starts = || -> Vec<u64> {
+            let segments = list(directory.path(), stream).unwrap();
+            segments.iter().map(|segment| segment.start).collect()
+        };
+        writer.append(b"ab", 1);
+        // The disk is full as long as these two are tried to be written.
+        for start in [2, 3] {
+            let full = path_of(directory.path(), stream, start);
+            std::os::unix::fs::symlink("/dev/full", full).unwrap();
+            writer.append(b"c", 2);
+            assert_eq!((starts(), writer.lost_bytes()), (vec![0, 1], start - 1));
+        }
+        let files = || fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(files(), 4, "two segments with their times");
+        writer.append(b"d", 3);
+        assert_eq!((starts(), files()), (vec![1, 4], 4));
+    }
 
     #[test]
     fn segments_wait_to_be_shipped_up_to_a_limit() {

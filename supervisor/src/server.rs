@@ -92,7 +92,12 @@ fn serve_until_hung_up() -> io::Result<Option<Request>> {
                 continue;
             }
             Err(Errno::INTR) => continue,
-            Err(error) => return Err(error.into()),
+            // One that was killed with an answer unread, say: who is guarded is guarded on.
+            Err(error) => {
+                complain(&format!("hearing the agent failed: {error}"));
+                has_agent = false;
+                continue;
+            }
         };
         let pulse = guard.next();
         let answer = match sys::fork() {

@@ -224,7 +224,7 @@ impl Supervisor<'_> {
         }
         let started = ready.start(&spec, self.directory);
         let (family, outputs) = started.map_err(|error| not_started(&error))?;
-        self.execs.started(spec, &family);
+        self.execs.started(spec, &family, self.directory);
         let now = self.clock.now();
         Ok(Watched {
             family,

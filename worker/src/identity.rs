@@ -64,6 +64,8 @@ pub enum DataDirectoryError {
 pub struct DataDirectory {
     path: PathBuf,
     identity: Identity,
+    /// The kernel's boot id.
+    boot_id: String,
     rebooted: bool,
     /// The directory's number in its file system.
     inode: u64,
@@ -76,7 +78,7 @@ struct Identity {
     format: u32,
     worker_id: RequestId,
     incarnation: u64,
-    /// The kernel's boot id at this start; empty where an agent wrote it that did not look.
+    /// The kernel's boot id at the last start that has seen to its boot; empty where an agent wrote it that did not look.
     #[serde(default)]
     boot_id: String,
 }
@@ -107,11 +109,13 @@ impl DataDirectory {
         fs::create_dir_all(path.join("logs")).map_err(disk("creating", &path))?;
         let inode = path.metadata().map_err(disk("reading", &path))?.ino();
         let before = read_identity(&path)?;
-        let identity = next_incarnation(&path, before.as_ref(), boot_id)?;
-        let rebooted = before.is_some_and(|before| !["", boot_id].contains(&&*before.boot_id));
+        let identity = next_incarnation(before, boot_id);
+        write_identity(&path, &identity)?;
+        let rebooted = identity.boot_id != boot_id;
         Ok(Self {
             path,
             identity,
+            boot_id: boot_id.to_owned(),
             rebooted,
             inode,
             _lock: lock,
@@ -143,11 +147,27 @@ impl DataDirectory {
         self.identity.incarnation
     }
 
-    /// Whether the kernel was started anew since the last start on it: then every process of it is gone, and a number of
-    /// one may be that of another.
+    /// Whether the kernel was started anew since the last start on it that was settled: then every process of it is gone, and a
+    /// number of one may be that of another.
     #[must_use]
     pub const fn rebooted(&self) -> bool {
         self.rebooted
+    }
+
+    /// All that asks [`Self::rebooted`] has been told: later starts in this boot are no first ones. Call it before a task is
+    /// started, or the next start takes that for one of another boot.
+    ///
+    /// # Errors
+    /// See [`DataDirectoryError`].
+    pub fn settle(&self) -> Result<(), DataDirectoryError> {
+        if !self.rebooted {
+            return Ok(());
+        }
+        let identity = Identity {
+            boot_id: self.boot_id.clone(),
+            ..self.identity.clone()
+        };
+        write_identity(&self.path, &identity)
     }
 
     /// Where the tasks' directories are, once the agent has seen to it.
@@ -193,23 +213,31 @@ fn read_identity(path: &Path) -> Result<Option<Identity>, DataDirectoryError> {
     }
 }
 
-fn next_incarnation(
-    path: &Path,
-    before: Option<&Identity>,
-    boot_id: &str,
-) -> Result<Identity, DataDirectoryError> {
-    let identity = Identity {
-        format: FORMAT,
-        worker_id: before.map_or_else(
-            || RequestId(uuid::Uuid::new_v4().as_u128()),
-            |known| known.worker_id,
-        ),
-        incarnation: before.map_or(1, |known| known.incarnation + 1),
-        boot_id: boot_id.to_owned(),
+/// Who the worker is from this start on. That it is in another boot is not said yet: a start that fails tells nobody.
+fn next_incarnation(before: Option<Identity>, boot_id: &str) -> Identity {
+    let Some(before) = before else {
+        return Identity {
+            format: FORMAT,
+            worker_id: RequestId(uuid::Uuid::new_v4().as_u128()),
+            incarnation: 1,
+            boot_id: boot_id.to_owned(),
+        };
     };
-    let bytes = files::json_bytes(&identity).map_err(disk("writing", path))?;
-    files::replace_durably(&path.join(IDENTITY), &bytes).map_err(disk("writing", path))?;
-    Ok(identity)
+    let is_known = !before.boot_id.is_empty();
+    Identity {
+        incarnation: before.incarnation + 1,
+        boot_id: if is_known {
+            before.boot_id
+        } else {
+            boot_id.to_owned()
+        },
+        ..before
+    }
+}
+
+fn write_identity(path: &Path, identity: &Identity) -> Result<(), DataDirectoryError> {
+    let bytes = files::json_bytes(identity).map_err(disk("writing", path))?;
+    files::replace_durably(&path.join(IDENTITY), &bytes).map_err(disk("writing", path))
 }
 
 fn disk(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DataDirectoryError {
@@ -284,6 +312,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let rebooted = |boot_id| {
             let taken = DataDirectory::take(directory.path(), boot_id).unwrap();
+            taken.settle().unwrap();
             taken.rebooted()
         };
         assert!(!rebooted("first") && !rebooted("first"));
@@ -293,6 +322,22 @@ mod tests {
         let text = std::fs::read_to_string(&identity).unwrap();
         std::fs::write(&identity, text.replace(",\"boot_id\":\"second\"", "")).unwrap();
         assert!(!rebooted("third"));
+    }
+
+    #[test]
+    fn another_boot_is_told_until_a_start_has_seen_to_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let take = |boot_id| DataDirectory::take(directory.path(), boot_id).unwrap();
+        take("first").settle().unwrap();
+        // A start that fails.
+        assert!(take("second").rebooted());
+        let taken = take("second");
+        assert!(taken.rebooted());
+        taken.settle().unwrap();
+        assert_eq!(taken.incarnation(), 3);
+        drop(taken);
+        let next = take("second");
+        assert!(!next.rebooted() && next.incarnation() == 4);
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub mod limits;
 pub mod logs;
 mod metrics;
 mod metrics_page;
+mod process_group;
 mod replicas;
 mod run;
 mod runner;

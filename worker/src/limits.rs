@@ -49,7 +49,8 @@ const _: () = assert!(
     SUPERVISOR_OVERDUE_MS_MAX as u128 + LEASE_TICK.as_millis()
         < kill_ms(PARTITION_GRACE_MS_MIN) as u128
 );
-/// How long the agent tries to reach a supervisor that lives but has not opened its socket yet.
+/// How long the agent tries to reach a supervisor that lives but has not opened its socket yet, and waits for its answer: all
+/// leases wait for that.
 pub const ADOPTION_MAX: Duration = Duration::from_secs(2);
 /// Tasks whose directories are made or removed at a time: each takes a thread, and more only wait for the same disk.
 pub const DIRECTORIES_AT_ONCE_MAX: usize = 8;
@@ -77,8 +78,6 @@ pub const STATUS_PAUSE_MAX: Duration = Duration::from_millis(20);
 pub const DATA_DIRECTORY_BYTES_MAX: usize = 57;
 /// Bytes of the journal before it is rewritten with what still matters.
 pub const JOURNAL_COMPACTION_BYTES: u64 = 4 << 20;
-/// Bytes of one journal frame; a longer one on disk is damage.
-pub const JOURNAL_FRAME_BYTES_MAX: usize = 64 << 20;
 /// Messages waiting for the agent's decision loop.
 pub const INBOX_MAX: usize = 1_024;
 /// Batches of actions waiting for the disk.

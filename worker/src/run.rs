@@ -148,6 +148,8 @@ impl Loops {
         let dialer = reach.1.clone();
         let place = place(data, &host, (clock, reach.clone()), &config);
         let desk = health::start(&config.health, place, watched, outbox.clone(), stop);
+        // Who must know of a new boot does, and no task has begun.
+        data.settle()?;
         let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
         let (newest, accepted) = watch::channel(agent.leader());
         let keeper = SessionKeeper::new((host, engines), reach, outbox, accepted, stop.clone());

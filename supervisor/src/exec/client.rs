@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
@@ -11,30 +12,35 @@ use rustix::net::{
 
 use super::request::{ExecAnswer, ExecRequest, FILES};
 use crate::directory::TaskDirectory;
-use crate::limits::LINE_BYTES_MAX;
+use crate::limits::{EXEC_ANSWER_BYTES_MAX, EXEC_REQUEST_BYTES_MAX};
 
 /// Asks a task's supervisor for a command whose input, output and errors are these files. The answers come on the socket
-/// that is given back; closing it ends the command.
+/// that is given back, which never blocks; closing it ends the command.
 ///
 /// # Errors
-/// What the kernel says: `NotFound` or `ConnectionRefused` if the supervisor has not opened its socket (yet), and
-/// `InvalidInput` for a request that is too long.
+/// What the kernel says: `NotFound` or `ConnectionRefused` if the supervisor has not opened its socket (yet), `WouldBlock` if
+/// as many as can wait for it to take them in, and `InvalidInput` for a request that is too long.
 pub fn ask(
     directory: &TaskDirectory,
     request: &ExecRequest,
     files: [BorrowedFd<'_>; FILES],
 ) -> io::Result<OwnedFd> {
     let bytes = serde_json::to_vec(request)?;
-    if bytes.len() > LINE_BYTES_MAX {
-        let told = format!("a command may have {LINE_BYTES_MAX} bytes (LINE_BYTES_MAX)");
+    let count = bytes.len();
+    if count > EXEC_REQUEST_BYTES_MAX {
+        let told = format!(
+            "the command takes {count} bytes in JSON, over the limit of {EXEC_REQUEST_BYTES_MAX} (EXEC_REQUEST_BYTES_MAX)"
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, told));
     }
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
+    // A message goes whole or not at all, and the default may not hold the longest.
+    set_socket_send_buffer_size(&socket, EXEC_REQUEST_BYTES_MAX)?;
     connect(&socket, &SocketAddrUnix::new(directory.exec_socket())?)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -53,10 +59,54 @@ pub fn ask(
 /// # Errors
 /// What the kernel says, and `InvalidData` for what is no answer.
 pub fn hear(socket: BorrowedFd<'_>) -> io::Result<Option<ExecAnswer>> {
-    let mut bytes = vec![0u8; LINE_BYTES_MAX];
+    let mut bytes = vec![0u8; EXEC_ANSWER_BYTES_MAX];
     let (count, _) = recv(socket, bytes.as_mut_slice(), RecvFlags::empty())?;
     if count == 0 {
         return Ok(None);
     }
     Ok(Some(serde_json::from_slice(&bytes[..count])?))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::sync::mpsc::sync_channel;
+    use std::time::Duration;
+
+    use rustix::net::{bind, listen};
+
+    use super::*;
+
+    #[test]
+    fn a_supervisor_that_takes_nobody_in_holds_nobody_up() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = TaskDirectory::new(home.path());
+        let flags = SocketFlags::CLOEXEC;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let listener = listener.unwrap();
+        let address = SocketAddrUnix::new(directory.exec_socket()).unwrap();
+        bind(&listener, &address).unwrap();
+        listen(&listener, 1).unwrap();
+        let (tell, told) = sync_channel(1);
+        std::thread::spawn(move || {
+            let null = File::open("/dev/null").unwrap();
+            let request = ExecRequest {
+                command: vec!["true".to_owned()],
+                terminal: None,
+            };
+            let mut waiting = Vec::new();
+            let error = loop {
+                match ask(&directory, &request, [null.as_fd(); FILES]) {
+                    Ok(socket) => waiting.push(socket),
+                    Err(error) => break error,
+                }
+            };
+            tell.send((waiting.len(), error.kind())).unwrap();
+        });
+        let (waiting, error) = told.recv_timeout(Duration::from_secs(5)).unwrap();
+        assert!(waiting > 0);
+        assert_eq!(error, io::ErrorKind::WouldBlock);
+    }
 }

@@ -32,7 +32,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus, pidfd_open};
 use crate::clock::LeaseClock;
 use crate::directory::TaskDirectory;
 use crate::family::Family;
-use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_SESSIONS_MAX};
+use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_REFUSAL_BYTES_MAX, EXEC_SESSIONS_MAX};
 use crate::output::complain;
 use crate::process::signal_group;
 use crate::spec::TaskSpec;
@@ -50,6 +50,8 @@ const STACK_BYTES: usize = 256 << 10;
 pub(crate) struct Execs {
     /// The task as it was started; none before.
     task: Option<Beside>,
+    /// True if requests were announced before the task was started.
+    is_awaited: bool,
     thread: Option<ExecThread>,
 }
 
@@ -80,16 +82,24 @@ struct Table {
 }
 
 impl Execs {
-    /// The task was started so, with a main process that was not collected yet.
-    pub(crate) fn started(&mut self, spec: TaskSpec, family: &Family) {
+    /// The task was started so, with a main process that was not collected yet. Begins to take requests that were announced
+    /// before.
+    pub(crate) fn started(&mut self, spec: TaskSpec, family: &Family, directory: &TaskDirectory) {
         self.task = Some(Beside::new(spec, family.secrets().clone(), family.main()));
+        if self.is_awaited {
+            self.open(directory);
+        }
     }
 
-    /// Begins to take requests; no more than once, and not before the task was started.
+    /// Begins to take requests, once the task was started; no more than once.
     pub(crate) fn open(&mut self, directory: &TaskDirectory) {
-        let Some(task) = self.task.as_ref().filter(|_| self.thread.is_none()) else {
+        let Some(task) = &self.task else {
+            self.is_awaited = true;
             return;
         };
+        if self.thread.is_some() {
+            return;
+        }
         match ExecThread::start(task.clone(), directory.clone()) {
             Ok(thread) => self.thread = Some(thread),
             // The agent finds no socket, and says so.
@@ -366,7 +376,8 @@ impl Server {
                     session.process = process_of(pid);
                     session.tell(&ExecAnswer::Started);
                 }
-                Err(detail) => {
+                Err(mut detail) => {
+                    detail.truncate(detail.floor_char_boundary(EXEC_REFUSAL_BYTES_MAX));
                     self.sessions
                         .remove(index)
                         .tell(&ExecAnswer::Refused { detail });

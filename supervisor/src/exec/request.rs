@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::LINE_BYTES_MAX;
+use crate::limits::EXEC_REQUEST_BYTES_MAX;
 
 /// Files of a request: input, output and errors.
 pub(super) const FILES: usize = 3;
@@ -46,7 +46,7 @@ pub enum ExecAnswer {
 pub(super) fn receive(agent: &OwnedFd) -> Result<Option<(ExecRequest, [OwnedFd; FILES])>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut bytes = vec![0u8; LINE_BYTES_MAX];
+    let mut bytes = vec![0u8; EXEC_REQUEST_BYTES_MAX];
     let mut slices = [IoSliceMut::new(&mut bytes)];
     let received = recvmsg(agent, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
     let mut files: Vec<OwnedFd> = Vec::with_capacity(FILES);

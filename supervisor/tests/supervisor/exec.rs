@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::support::{LONG_LEASE_MS, PATIENCE_MS, Rig, eventually, is_gone, script};
 use muster_supervisor::AgentRequest;
 use muster_supervisor::exec::{self, ExecAnswer, ExecRequest};
-use muster_supervisor::limits::EXEC_SESSIONS_MAX;
+use muster_supervisor::limits::{EXEC_REQUEST_BYTES_MAX, EXEC_SESSIONS_MAX};
 use muster_supervisor::process::ProcessEntry;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -26,8 +26,12 @@ struct Beside {
 
 impl Beside {
     fn start(rig: &mut Rig, text: &str) -> Self {
+        Self::start_words(rig, ["sh", "-c", text].map(str::to_owned).to_vec())
+    }
+
+    fn start_words(rig: &mut Rig, command: Vec<String>) -> Self {
         let request = ExecRequest {
-            command: ["sh", "-c", text].map(str::to_owned).to_vec(),
+            command,
             terminal: None,
         };
         let (their_input, input) = io::pipe().unwrap();
@@ -259,4 +263,32 @@ fn commands_beside_a_task_are_limited() {
     eventually("room for another", || {
         Beside::start(&mut rig, "true").hear() == Some(ExecAnswer::Started)
     });
+}
+
+#[test]
+fn the_longest_command_that_a_replica_takes_is_run_and_one_that_is_too_long_says_so() {
+    const WORDS: usize = 2_048;
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    let mut command = ["sh", "-c", "echo $#", "sh"].map(str::to_owned).to_vec();
+    command.extend(vec!["x".repeat(125); WORDS]);
+    let mut beside = Beside::start_words(&mut rig, command);
+    assert_eq!(beside.hear(), Some(ExecAnswer::Started));
+    assert_eq!(beside.output(), format!("{WORDS}\n"));
+    assert_eq!(beside.hear(), ended(Some(0), None));
+    let refused = Beside::start_words(&mut rig, vec!["x".repeat(200_000)]);
+    let Some(ExecAnswer::Refused { detail }) = refused.hear() else {
+        panic!("not refused");
+    };
+    assert!(detail.starts_with("starting `xxx"), "{detail}");
+    let request = ExecRequest {
+        command: vec!["x".repeat(EXEC_REQUEST_BYTES_MAX)],
+        terminal: None,
+    };
+    let null = File::open("/dev/null").unwrap();
+    let error = exec::ask(&rig.directory, &request, [null.as_fd(); 3]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    assert!(
+        error.to_string().contains("EXEC_REQUEST_BYTES_MAX"),
+        "{error}"
+    );
 }

@@ -66,6 +66,16 @@ fn a_frozen_supervisor_without_an_agent_is_killed_with_all_of_its_task() {
 }
 
 #[test]
+fn a_guard_whose_agent_left_an_answer_unread_goes_on() {
+    let mut server = Server::start();
+    let mut forked = server.fork("7-0-11", script("sleep 1000"), 1_500);
+    let task = forked.started();
+    signal(forked.supervisor, Signal::STOP);
+    server.hang_up_unheard();
+    eventually("the task's death", || !task.is_alive());
+}
+
+#[test]
 fn what_a_killed_supervisor_leaves_dies_without_an_agent() {
     let mut server = Server::start();
     let mut forked = server.fork("7-0-11", script(RUNAWAY), LONG_LEASE_MS);

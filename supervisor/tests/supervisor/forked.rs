@@ -1,6 +1,7 @@
 //! Supervisors that are forked from a server, as a worker's are.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, IoSlice, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -11,7 +12,11 @@ use crate::support::{PATIENCE_MS, PROGRAM, spec_in};
 use muster_core::desired::TaskAssignment;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory, TaskSpec, server};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
 
 /// An agent's end of a server that forks supervisors.
 pub(crate) struct Server {
@@ -89,6 +94,24 @@ impl Server {
     /// The agent dies.
     pub(crate) fn hang_up(&mut self) {
         self.socket = None;
+    }
+
+    /// The agent is killed before it has read an answer.
+    pub(crate) fn hang_up_unheard(&mut self) {
+        let socket = self.socket.take().unwrap();
+        let (_ours, theirs) = UnixStream::pair().unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [theirs.as_fd()];
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let nowhere = [IoSlice::new(b"/nowhere/9-0-11")];
+        sendmsg(&socket, &nowhere, &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+        let mut answer = [PollFd::new(&socket, PollFlags::IN)];
+        let limit = Timespec {
+            tv_sec: i64::try_from(PATIENCE_MS / 1_000).unwrap(),
+            tv_nsec: 0,
+        };
+        assert_eq!(poll(&mut answer, Some(&limit)).unwrap(), 1, "no answer");
     }
 }
 

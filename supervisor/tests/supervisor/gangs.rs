@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 use muster_core::desired::{GangHost, Rendezvous, TaskAssignment};
 use muster_core::spec::{Ulimit, UlimitKind};
+use muster_supervisor::process::ProcessEntry;
 use muster_supervisor::{AgentRequest, SupervisorMessage};
 
 /// A member of a gang that leaves a trace as soon as it begins, and tells where the gang meets.
@@ -93,6 +94,64 @@ fn a_member_that_is_stopped_before_its_gang_is_whole_ends_without_having_begun()
     let error = exit.start_error.clone().unwrap_or_default();
     assert!(error.contains("before its gang was released"), "{exit:?}");
     assert!(!exit.lease_expired && !has_begun(&rig));
+}
+
+#[test]
+fn a_member_that_is_released_and_stopped_at_once_ends_without_having_begun() {
+    for grace_ms in [0, 60_000] {
+        let mut rig = Rig::start(member(1), LONG_LEASE_MS);
+        hear_prepared(&mut rig);
+        let begin = AgentRequest::Begin {
+            master_port: 27_003,
+        };
+        let stop = AgentRequest::Stop {
+            reason: "preempt".to_owned(),
+            grace_ms,
+        };
+        rig.say_at_once(&[begin, stop]);
+        let exit = rig.hear_exit();
+        let error = exit.start_error.clone().unwrap_or_default();
+        assert!(error.contains("before its gang was released"), "{exit:?}");
+        assert!(!exit.lease_expired && !has_begun(&rig));
+    }
+}
+
+#[test]
+fn a_member_that_is_released_and_suspended_at_once_stands_still() {
+    let mut task = member(1);
+    task.command = vec!["sleep".to_owned(), "1000".to_owned()];
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    hear_prepared(&mut rig);
+    let begin = AgentRequest::Begin {
+        master_port: 27_004,
+    };
+    rig.say_at_once(&[begin, AgentRequest::Suspend, AgentRequest::Status]);
+    assert!(matches!(
+        rig.hear(),
+        SupervisorMessage::Status {
+            suspended: true,
+            ..
+        }
+    ));
+    let process = rig.hear_started();
+    eventually("it stands still", || {
+        let all = ProcessEntry::all().unwrap();
+        all.iter()
+            .any(|entry| entry.pid == process.pid && entry.is_stopped())
+    });
+}
+
+#[test]
+fn a_command_that_is_announced_before_a_member_begins_finds_its_socket() {
+    let mut rig = Rig::start(member(1), LONG_LEASE_MS);
+    hear_prepared(&mut rig);
+    rig.say(&AgentRequest::OpenExec);
+    rig.say(&AgentRequest::Begin {
+        master_port: 27_005,
+    });
+    rig.hear_started();
+    let socket = rig.directory.exec_socket();
+    eventually("its socket", || socket.exists());
 }
 
 #[test]

@@ -124,9 +124,17 @@ impl Rig {
     }
 
     pub(crate) fn say(&mut self, request: &AgentRequest) {
-        let mut line = serde_json::to_vec(request).unwrap();
-        line.push(b'\n');
-        self.agent.get_mut().write_all(&line).unwrap();
+        self.say_at_once(std::slice::from_ref(request));
+    }
+
+    /// Says several things by one write.
+    pub(crate) fn say_at_once(&mut self, requests: &[AgentRequest]) {
+        let mut lines = Vec::new();
+        for request in requests {
+            serde_json::to_writer(&mut lines, request).unwrap();
+            lines.push(b'\n');
+        }
+        self.agent.get_mut().write_all(&lines).unwrap();
     }
 
     /// The supervisor's next message.

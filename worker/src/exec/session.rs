@@ -163,7 +163,7 @@ async fn start(directory: &TaskDirectory, open: v1::ExecOpen) -> Result<Command,
             }
             Err(error) if is_passing(&error) => {
                 return Err(
-                    "the task's supervisor takes no commands: it was started by an older version, or the task has ended"
+                    "the task's supervisor takes no commands: it was started by an older version, it hangs, or the task has ended"
                         .to_owned(),
                 );
             }
@@ -178,8 +178,8 @@ async fn start(directory: &TaskDirectory, open: v1::ExecOpen) -> Result<Command,
 }
 
 fn is_passing(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionRefused, NotFound};
-    matches!(error.kind(), NotFound | ConnectionRefused)
+    use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
+    matches!(error.kind(), NotFound | ConnectionRefused | WouldBlock)
 }
 
 /// Passes on that the command has begun; gives how it ended.

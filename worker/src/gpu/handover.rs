@@ -108,11 +108,16 @@ impl HandOver {
         self.say(gpu, Some(held)).await;
         let watch = self.clone();
         tokio::spawn(async move {
-            while let Some(used) = watch.used(gpu).await
-                && too_much(&used).is_some()
-            {
-                // What does not go away although its processes were killed is the rules' to judge.
-                watch.tell(Incoming::GpuStillHeld(gpu, used.0)).await;
+            loop {
+                match watch.used(gpu).await {
+                    // What does not go away although its processes were killed is the rules' to judge.
+                    Some(used) if too_much(&used).is_some() => {
+                        watch.tell(Incoming::GpuStillHeld(gpu, used.0)).await;
+                    }
+                    Some(_) => break,
+                    // It was held when somebody could tell last.
+                    None => {}
+                }
                 sleep(GPU_MEMORY_POLL).await;
             }
             watch.held().remove(&gpu);
@@ -150,6 +155,7 @@ fn too_much((used_mib, by): &(u64, String)) -> Option<String> {
     reason = "a failed test should panic"
 )]
 mod tests {
+    use std::collections::VecDeque;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
@@ -219,5 +225,40 @@ mod tests {
             );
             last = next;
         }
+    }
+
+    /// What is answered one time after the other; nothing where nobody can tell.
+    struct Answers(Mutex<VecDeque<Option<u64>>>);
+
+    impl GpuMemory for Answers {
+        fn used(&self, _gpu: GpuUuid) -> Result<(u64, String), GpuError> {
+            let next = self.0.lock().unwrap().pop_front();
+            let used_mib = next
+                .unwrap()
+                .ok_or_else(|| GpuError::NoDriver("silent".to_owned()))?;
+            Ok((used_mib, "by nobody's task".to_owned()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_held_gpu_is_not_free_while_nobody_can_tell() {
+        let answers = [Some(2_048), None, Some(2_048), Some(0)];
+        let memory = Arc::new(Answers(Mutex::new(VecDeque::from(answers))));
+        let (outbox, mut reports) = inbox();
+        let hand_over = HandOver::new(memory, Duration::ZERO, (outbox, GpuUse::default()));
+        hand_over.free(&[GPU]).await.unwrap_err();
+        // Then the watch alone can report, and does until the GPU is free.
+        drop(hand_over);
+        let mut told = Vec::new();
+        while let Some(report) = reports.recv().await {
+            told.push(match report {
+                Incoming::GpuHeld(GPU, Some(_)) => "held",
+                Incoming::GpuStillHeld(GPU, 2_048) => "still held",
+                Incoming::GpuStillHeld(GPU, 0) => "not any more",
+                Incoming::GpuHeld(GPU, None) => "free",
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(told, ["held", "still held", "not any more", "free"]);
     }
 }

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_core::health::checks::CheckEnd;
-use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::unix::process::ExitStatusExt;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::limits::{PROGRAM_DRAIN_MAX, PROGRAM_OUTPUT_BYTES_MAX, PROGRAM_REAP_MAX};
+use crate::limits::{PROGRAM_DRAIN_MAX, PROGRAM_OUTPUT_BYTES_MAX};
+use crate::process_group;
 
 /// How a program ended, and what it printed.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
             CheckEnd::NotStarted
         }
         Err(_) => {
-            kill(&mut child).await;
+            process_group::kill(&mut child).await;
             CheckEnd::TimedOut
         }
     };
@@ -91,18 +91,6 @@ pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
     Ran {
         end,
         output: printed.text(),
-    }
-}
-
-/// Ends a program and all of its group. One that hangs in the kernel is left.
-async fn kill(child: &mut Child) {
-    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-    let killed = group.map(|group| kill_process_group(group, Signal::KILL));
-    if let Some(Err(error)) = killed {
-        tracing::warn!(%error, "a program that hangs cannot be killed");
-    }
-    if timeout(PROGRAM_REAP_MAX, child.wait()).await.is_err() {
-        tracing::warn!("a program that was killed hangs in the kernel");
     }
 }
 

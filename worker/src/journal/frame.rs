@@ -3,7 +3,7 @@
 //! The length has a checksum of its own, so that a damaged length is not taken for a frame that reaches
 //! past the end of the file and everything behind it for torn.
 
-use crate::limits::JOURNAL_FRAME_BYTES_MAX;
+use std::io;
 
 /// Bytes before the payload.
 const HEAD_BYTES: usize = 12;
@@ -19,16 +19,19 @@ pub(super) enum Decoded<'bytes> {
     Damaged,
 }
 
-pub(super) fn encode(payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len())
-        .unwrap_or(u32::MAX)
-        .to_le_bytes();
+/// Any frame that this gives can be read again: its length is bounded by nothing but the number that tells it.
+///
+/// # Errors
+/// A payload of 4 GiB.
+pub(super) fn encode(payload: &[u8]) -> io::Result<Vec<u8>> {
+    let length = u32::try_from(payload.len()).map_err(io::Error::other)?;
+    let length = length.to_le_bytes();
     let mut frame = Vec::with_capacity(HEAD_BYTES + payload.len());
     frame.extend(length);
     frame.extend(crc32fast::hash(&length).to_le_bytes());
     frame.extend(crc32fast::hash(payload).to_le_bytes());
     frame.extend(payload);
-    frame
+    Ok(frame)
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Decoded<'_> {
@@ -51,7 +54,7 @@ fn whole(bytes: &[u8]) -> Option<(&[u8], usize)> {
     }
     let length = usize::try_from(number(&head[..4])).ok()?;
     // Zeros have a good checksum of nothing; we never write an empty frame.
-    if length == 0 || length > JOURNAL_FRAME_BYTES_MAX {
+    if length == 0 {
         return None;
     }
     let payload = bytes.get(HEAD_BYTES..HEAD_BYTES + length)?;
@@ -63,4 +66,20 @@ fn number(bytes: &[u8]) -> u32 {
         .iter()
         .rev()
         .fold(0, |sum, byte| (sum << 8) | u32::from(*byte))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_was_written_is_read_however_long_it_is() {
+        let long = vec![b'x'; (64 << 20) + 1];
+        let frame = encode(&long).unwrap();
+        let Decoded::Whole { payload, bytes } = decode(&frame) else {
+            panic!("it is not whole");
+        };
+        assert!(payload == long && bytes == frame.len());
+    }
 }

@@ -190,12 +190,11 @@ fn header() -> Vec<u8> {
 }
 
 fn encode(path: &Path, records: &[JournalRecord]) -> Result<Vec<u8>, JournalError> {
-    serde_json::to_vec(records)
-        .map(|payload| frame::encode(&payload))
-        .map_err(|source| JournalError::Record {
-            path: path.to_owned(),
-            source,
-        })
+    let payload = serde_json::to_vec(records).map_err(|source| JournalError::Record {
+        path: path.to_owned(),
+        source,
+    })?;
+    frame::encode(&payload).map_err(disk_error("writing", path))
 }
 
 /// All records, and how many bytes of the file are whole.

@@ -99,6 +99,17 @@ impl Kept {
             false
         })
     }
+
+    /// How much of it waits to be shipped. What nobody can tell counts as nothing, and is said.
+    fn unshipped(&self) -> u64 {
+        unshipped_bytes(&self.path).unwrap_or_else(|error| {
+            tracing::warn!(
+                id = %self.id, path = %self.path.display(), %error,
+                "how much output is removed before it was shipped is not known: it is not counted"
+            );
+            0
+        })
+    }
 }
 
 /// Tells of an attempt whose output is left for now.
@@ -123,12 +134,8 @@ fn remove(logs: &Path, attempts: Vec<(bool, Kept)>, ships: bool) -> io::Result<u
     Removals::of(logs).add(&ids)?;
     let mut removed = 0;
     for attempt in going {
-        // Asked before it is gone. What nobody can tell counts as nothing.
-        let lost_bytes = if ships {
-            unshipped_bytes(&attempt.path).unwrap_or_default()
-        } else {
-            0
-        };
+        // Asked before it is gone.
+        let lost_bytes = if ships { attempt.unshipped() } else { 0 };
         match files::remove_directory(&attempt.path) {
             Ok(()) => {
                 removed += 1;

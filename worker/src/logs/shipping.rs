@@ -25,6 +25,7 @@ use crate::limits::{
     LOG_UNSHIPPED_SEGMENTS_MAX,
 };
 use crate::metrics;
+use crate::process_group;
 
 /// The program that ships output, and how it is called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -200,13 +201,20 @@ impl Shipper {
             .envs(waiting.environment(&self.host))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .process_group(0)
             .kill_on_drop(true);
         let limit = Duration::from_millis(self.shipping.timeout_ms);
-        match timeout(limit, command.status()).await {
+        let mut child = command
+            .spawn()
+            .map_err(|error| format!("starting `{program}` failed: {error}"))?;
+        match timeout(limit, child.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
             Ok(Ok(status)) => Err(format!("`{program}` ended with {status}")),
-            Ok(Err(error)) => Err(format!("starting `{program}` failed: {error}")),
-            Err(_) => Err(format!("`{program}` took longer than {limit:?}")),
+            Ok(Err(error)) => Err(format!("how `{program}` ended is not known: {error}")),
+            Err(_) => {
+                process_group::kill(&mut child).await;
+                Err(format!("`{program}` took longer than {limit:?}"))
+            }
         }
     }
 }
@@ -450,13 +458,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_hangs_is_killed() {
+    async fn a_program_that_hangs_is_killed_with_all_that_it_started() {
         let mut rig = Rig::new();
-        rig.shipper.shipping.command = vec!["sleep".to_owned(), "1000".to_owned()];
-        rig.shipper.shipping.timeout_ms = 50;
+        let pid = rig.home.path().join("pid");
+        let script = format!("sleep 1000 & echo $! > {}; wait", pid.display());
+        rig.shipper.shipping.command = vec!["sh".to_owned(), "-c".to_owned(), script];
+        rig.shipper.shipping.timeout_ms = 5_000;
         rig.writer("7-0-11", OutputStream::Stdout)
             .append(b"aaaa", 1);
         assert_eq!(rig.shipper.round().await, 0);
         assert_eq!(rig.shipper.failing.len(), 1);
+        let stat = format!("/proc/{}/stat", fs::read_to_string(pid).unwrap().trim());
+        let is_over = || {
+            let stat = fs::read_to_string(&stat).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        let over = timeout(Duration::from_secs(20), async {
+            while !is_over() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        over.await.unwrap();
     }
 }

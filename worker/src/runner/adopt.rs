@@ -1,8 +1,8 @@
 //! Finds the tasks that an earlier agent of this host left running.
 //!
 //! Before anything new may start, every directory is in one of these cases: its task ended (the record
-//! says how), its supervisor lives and answers (it is taken over), or neither (what is left is killed, and
-//! what cannot be killed now keeps its GPUs until it is dead).
+//! says how), its supervisor lives (it is taken over, even if it is too busy to answer), or neither (what is
+//! left is killed, and what cannot be killed now keeps its GPUs until it is dead).
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -18,7 +18,7 @@ use muster_core::time::MonotonicMs;
 
 use super::conversation::Connection;
 use super::launch::Launched;
-use super::link::{Link, recorded_exit};
+use super::link::{Link, is_frozen, recorded_exit};
 use super::{Adopted, Runner, leftovers};
 use crate::limits::ADOPTION_MAX;
 use muster_supervisor::RunId;
@@ -36,7 +36,7 @@ const REBOOTED: &str = "its host was rebooted";
 enum Case {
     /// Nothing of it lives: it ended, or what was left is dead now.
     Over(WorkerTaskPhase),
-    /// Its supervisor answers.
+    /// Its supervisor answers, or is about to.
     Alive(Box<Alive>),
     /// No supervisor answers, and something of the task cannot be killed now.
     Unkillable(Option<ProcessIdentity>),
@@ -110,8 +110,11 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
             assignment: { spec.as_ref() }.map(|spec| Box::new(spec.assignment.clone())),
         });
         let deadline_ms = case.deadline_boottime_ms();
+        let spec = spec.filter(|_| !matches!(case, Case::Over(_)));
+        if let Some(spec) = &spec {
+            hold_folder(runner, spec);
+        }
         let cpus = spec.and_then(|spec| spec.confinement.cpus);
-        let cpus = cpus.filter(|_| !matches!(case, Case::Over(_)));
         let cpus = cpus.map(|place| runner.config.hardware.cpus.held(place));
         match case {
             Case::Over(_) => {}
@@ -132,6 +135,15 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
         }
     }
     Ok(adopted)
+}
+
+/// Its checkpoint folder is not taken from an attempt when an earlier one of its task is cleared away.
+fn hold_folder(runner: &Runner, spec: &TaskSpec) {
+    if spec.assignment.rank.world_size <= 1 {
+        let id = RunId::of(&spec.assignment);
+        let folders = &runner.checkpoint_folders;
+        folders.hold(&spec.checkpoint_directory, id);
+    }
 }
 
 /// All that have a directory, or something kept beside it: after a reboot that is all there is.
@@ -194,6 +206,14 @@ fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
         }
         std::thread::park_timeout(RETRY);
     }
+    let busy = supervisor.filter(|process| process.is_alive() && !is_frozen(*process));
+    if let Some(process) = busy
+        && recorded_exit(directory).is_none()
+        && let Ok(case) = reach_busy(directory, process)
+    {
+        tracing::warn!(%id, "a supervisor does not answer yet: it is taken over as it is");
+        return Ok(case);
+    }
     // It may have ended well between our last look and its end.
     let is_gone = recorded_exit(directory).is_some() || leftovers::kill_all(directory, supervisor);
     Ok(match recorded_exit(directory) {
@@ -210,9 +230,7 @@ fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
 fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::Result<Case> {
     let stream = UnixStream::connect(directory.agent_socket())?;
     stream.set_read_timeout(Some(ADOPTION_MAX))?;
-    let mut line = serde_json::to_vec(&AgentRequest::Status)?;
-    line.push(b'\n');
-    (&stream).write_all(&line)?;
+    say(&stream, &AgentRequest::Status)?;
     let mut phase = WorkerTaskPhase::Starting;
     let (mut progress, mut stuck) = (None, None);
     let suspended;
@@ -268,6 +286,38 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
         suspended,
         launched,
     })))
+}
+
+/// Connects to a supervisor that is too busy to answer: it may be writing down for many seconds how its task ended. What it
+/// has to say, the link hears; whether it is frozen after all, too.
+fn reach_busy(directory: &TaskDirectory, supervisor: ProcessIdentity) -> io::Result<Case> {
+    let stream = UnixStream::connect(directory.agent_socket())?;
+    // Nobody can tell whether its task stands still: one that should is told again.
+    say(&stream, &AgentRequest::Resume)?;
+    let phase = match directory.process() {
+        Ok(Some(_)) => WorkerTaskPhase::Running,
+        _ => WorkerTaskPhase::Starting,
+    };
+    let launched = Launched {
+        connection: Connection::New(stream),
+        supervisor: Some(supervisor),
+        child: None,
+        stuck: None,
+    };
+    Ok(Case::Alive(Box::new(Alive {
+        phase,
+        // Not known before it answers: the next beat that is acknowledged pushes it out.
+        deadline_boottime_ms: boottime_ms(),
+        progress: None,
+        suspended: false,
+        launched,
+    })))
+}
+
+fn say(mut stream: &UnixStream, request: &AgentRequest) -> io::Result<()> {
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    stream.write_all(&line)
 }
 
 fn gone() -> Case {
@@ -370,6 +420,43 @@ mod tests {
             panic!("not reported as vanished");
         };
         assert_eq!(of, id);
+    }
+
+    #[tokio::test]
+    async fn a_supervisor_that_is_too_busy_to_answer_is_taken_over_and_not_killed() {
+        let home = tempfile::tempdir().unwrap();
+        let config = testing::runner_config(home.path());
+        let (id, directory) = orphan(&config, None);
+        let mut command = std::process::Command::new("sleep");
+        let mut living = command.arg("1000").spawn().unwrap();
+        std::fs::remove_file(directory.path().join("claim.json")).unwrap();
+        let supervisor = ProcessIdentity::of(living.id().cast_signed()).unwrap();
+        directory.claim(supervisor).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(directory.agent_socket()).unwrap();
+        let busy = std::thread::spawn(move || {
+            // It answers nobody until the agent does not wait any longer.
+            let unanswered = listener.accept().unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            let exit = r#"{"code":0,"out_of_memory":false,"lease_expired":false}"#;
+            let said = format!("{{\"exited\":{exit}}}\n");
+            stream.write_all(said.as_bytes()).unwrap();
+            (unanswered, stream)
+        });
+        let (outbox, mut inbox) = inbox();
+        let runner = testing::runner(config, outbox);
+        let adopted = runner.adopt().await.unwrap();
+        assert_eq!(adopted.found[0].phase, WorkerTaskPhase::Starting);
+        let reported = tokio::time::timeout(Duration::from_secs(20), inbox.recv());
+        let Some(Incoming::Supervisor(of, SupervisorReport::Exited(exit))) =
+            reported.await.unwrap()
+        else {
+            panic!("its end is not reported");
+        };
+        assert_eq!((of, exit.code), (id, Some(0)));
+        assert!(living.try_wait().unwrap().is_none(), "it was killed");
+        drop(busy.join().unwrap());
+        living.kill().unwrap();
+        living.wait().unwrap();
     }
 
     #[test]

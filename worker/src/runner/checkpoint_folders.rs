@@ -4,7 +4,7 @@
 //! Only where they lie on a disk of this host: then all that make and remove them are here, one at a time, and one that was
 //! looked at and is empty can be moved away. On a shared file system their supervisors make and remove them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io;
@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use muster_supervisor::RunId;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::limits::CHECKPOINT_FOLDERS_SPARE_MAX;
@@ -34,6 +35,8 @@ struct Pool {
     pairs: Vec<Pair>,
     /// Those that were given, and their jobs', as they were then: names in them, rights, attributes.
     given: BTreeMap<PathBuf, Stamp>,
+    /// Which attempts have a folder: the next one of a task begins while the last one is still cleared away.
+    holders: BTreeMap<PathBuf, BTreeSet<RunId>>,
     /// Numbers given to spare ones.
     numbers: u64,
     is_ready: bool,
@@ -64,13 +67,15 @@ impl CheckpointFolders {
         }
     }
 
-    /// Makes a unit's folder. False: it was there, or it is for its supervisor to make it and to say what is wrong.
-    pub(super) fn give(&self, folder: &Path) -> bool {
+    /// Makes a unit's folder for an attempt, which has it until it is taken back from it. False: it was there, or it is for its
+    /// supervisor to make it and to say what is wrong.
+    pub(super) fn give(&self, folder: &Path, holder: RunId) -> bool {
         let (Some(root), Some(job)) = (&self.root, folder.parent()) else {
             return false;
         };
         let mut pool = self.pool();
         pool.prepare(root);
+        pool.hold(folder, holder);
         if pool.place_pair(job, folder) {
             return true;
         }
@@ -82,15 +87,22 @@ impl CheckpointFolders {
         given.is_ok()
     }
 
-    /// Removes a folder that was given if it is empty, and its job's if that was the last one in it. Call it when nothing
-    /// of its task lives.
-    pub(super) fn take_back(&self, folder: &Path) {
+    /// An attempt that an earlier agent began has a folder.
+    pub(super) fn hold(&self, folder: &Path, holder: RunId) {
+        if self.root.is_some() {
+            self.pool().hold(folder, holder);
+        }
+    }
+
+    /// Removes an attempt's folder if it is empty and no other attempt has it, and its job's if that was the last one in it.
+    /// Call it when nothing of the attempt lives.
+    pub(super) fn take_back(&self, folder: &Path, holder: RunId) {
         let (Some(root), Some(job)) = (&self.root, folder.parent()) else {
             return;
         };
         let mut pool = self.pool();
         pool.prepare(root);
-        if pool.retire_pair(root, job, folder) {
+        if !pool.let_go(folder, holder) || pool.retire_pair(root, job, folder) {
             return;
         }
         pool.within(job, |pool| pool.retire(root, folder));
@@ -119,6 +131,24 @@ impl Pool {
                 tracing::warn!(path = %spare.display(), %error, "making the spare checkpoint folders' place failed");
             }
         }
+    }
+
+    fn hold(&mut self, folder: &Path, holder: RunId) {
+        let holders = self.holders.entry(folder.to_owned()).or_default();
+        holders.insert(holder);
+    }
+
+    /// True: no attempt has the folder any more.
+    fn let_go(&mut self, folder: &Path, holder: RunId) -> bool {
+        let Some(holders) = self.holders.get_mut(folder) else {
+            return true;
+        };
+        holders.remove(&holder);
+        let is_free = holders.is_empty();
+        if is_free {
+            self.holders.remove(folder);
+        }
+        is_free
     }
 
     /// Puts an empty folder where none is.
@@ -228,6 +258,20 @@ impl Pool {
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
     use super::*;
+    use muster_core::desired::TaskKey;
+    use muster_core::ids::{AttemptEpoch, JobId, TaskIndex};
+
+    const FIRST: RunId = attempt(11);
+
+    const fn attempt(epoch: u64) -> RunId {
+        RunId {
+            key: TaskKey {
+                job: JobId(7),
+                task: TaskIndex(0),
+            },
+            epoch: AttemptEpoch(epoch),
+        }
+    }
 
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap();
@@ -247,19 +291,45 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folders = CheckpointFolders::below(home.path(), true);
         let unit = |name: &str| home.path().join(name);
-        assert!(folders.give(&unit("7/0")) && folders.give(&unit("7/1")));
-        assert!(!folders.give(&unit("7/1")), "another attempt made it");
+        assert!(folders.give(&unit("7/0"), FIRST) && folders.give(&unit("7/1"), FIRST));
+        assert!(
+            !folders.give(&unit("7/1"), FIRST),
+            "another attempt made it"
+        );
         let first = inode(&unit("7/0"));
-        folders.take_back(&unit("7/0"));
+        folders.take_back(&unit("7/0"), FIRST);
         assert_eq!(names(&unit("7")), ["1"]);
-        assert!(folders.give(&unit("7/2")));
+        assert!(folders.give(&unit("7/2"), FIRST));
         assert_eq!(inode(&unit("7/2")), first);
-        folders.take_back(&unit("7/1"));
-        folders.take_back(&unit("7/2"));
+        folders.take_back(&unit("7/1"), FIRST);
+        folders.take_back(&unit("7/2"), FIRST);
         assert_eq!(names(home.path()), [SPARE]);
         assert_eq!(names(&unit(SPARE)).len(), 2);
-        assert!(folders.give(&unit("8/0")));
+        assert!(folders.give(&unit("8/0"), FIRST));
         assert_eq!(names(&unit(SPARE)).len(), 1);
+    }
+
+    #[test]
+    fn a_folder_stays_while_a_later_attempt_has_it() {
+        let home = tempfile::tempdir().unwrap();
+        let folders = CheckpointFolders::below(home.path(), true);
+        let folder = home.path().join("7/0");
+        let second = attempt(12);
+        assert!(folders.give(&folder, FIRST) && !folders.give(&folder, second));
+        // The first is cleared away once the second has begun; by chance twice.
+        folders.take_back(&folder, FIRST);
+        folders.take_back(&folder, FIRST);
+        assert!(folder.exists());
+        folders.take_back(&folder, second);
+        assert!(!folder.exists());
+        // The second was adopted by an agent that gave it nothing.
+        assert!(folders.give(&folder, FIRST));
+        let later = CheckpointFolders::below(home.path(), true);
+        later.hold(&folder, second);
+        later.take_back(&folder, FIRST);
+        assert!(folder.exists());
+        later.take_back(&folder, second);
+        assert!(!folder.exists());
     }
 
     #[test]
@@ -267,10 +337,10 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folders = CheckpointFolders::below(home.path(), true);
         let unit = |name: &str| home.path().join(name);
-        assert!(folders.give(&unit("7/0")));
+        assert!(folders.give(&unit("7/0"), FIRST));
         let inodes = (inode(&unit("7")), inode(&unit("7/0")));
-        folders.take_back(&unit("7/0"));
-        assert!(folders.give(&unit("8/0")));
+        folders.take_back(&unit("7/0"), FIRST);
+        assert!(folders.give(&unit("8/0"), FIRST));
         assert_eq!((inode(&unit("8")), inode(&unit("8/0"))), inodes);
         // Until the clock of changes has ticked.
         let before = stamp(&unit("8")).unwrap();
@@ -278,11 +348,11 @@ mod tests {
             fs::write(unit("8/file"), "").unwrap();
             fs::remove_file(unit("8/file")).unwrap();
         }
-        folders.take_back(&unit("8/0"));
+        folders.take_back(&unit("8/0"), FIRST);
         assert!(!unit("8").exists());
-        assert!(folders.give(&unit("9/0")) && inode(&unit("9")) != inodes.0);
+        assert!(folders.give(&unit("9/0"), FIRST) && inode(&unit("9")) != inodes.0);
         fs::write(unit("9/0/saved"), "").unwrap();
-        folders.take_back(&unit("9/0"));
+        folders.take_back(&unit("9/0"), FIRST);
         assert!(unit("9/0/saved").exists());
     }
 
@@ -291,7 +361,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folders = CheckpointFolders::below(home.path(), true);
         let (saved, changed) = (home.path().join("7/0"), home.path().join("7/1"));
-        assert!(folders.give(&saved) && folders.give(&changed));
+        assert!(folders.give(&saved, FIRST) && folders.give(&changed, FIRST));
         fs::create_dir(saved.join("step_1")).unwrap();
         let before = stamp(&changed).unwrap();
         // Until the clock of changes has ticked.
@@ -299,13 +369,13 @@ mod tests {
             fs::write(changed.join("file"), "").unwrap();
             fs::remove_file(changed.join("file")).unwrap();
         }
-        folders.take_back(&saved);
-        folders.take_back(&changed);
+        folders.take_back(&saved, FIRST);
+        folders.take_back(&changed, FIRST);
         assert!(saved.join("step_1").exists() && !changed.exists());
         assert_eq!(names(&home.path().join(SPARE)), [""; 0]);
         // A later agent, which gave none of them.
         fs::remove_dir(saved.join("step_1")).unwrap();
-        CheckpointFolders::below(home.path(), true).take_back(&saved);
+        CheckpointFolders::below(home.path(), true).take_back(&saved, FIRST);
         assert_eq!(names(home.path()), [SPARE]);
     }
 
@@ -314,9 +384,9 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folders = CheckpointFolders::below(home.path(), false);
         let folder = home.path().join("7/0");
-        assert!(!folders.give(&folder));
+        assert!(!folders.give(&folder, FIRST));
         fs::create_dir_all(&folder).unwrap();
-        folders.take_back(&folder);
+        folders.take_back(&folder, FIRST);
         assert!(folder.exists());
     }
 }

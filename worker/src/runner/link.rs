@@ -355,7 +355,7 @@ impl Link {
 }
 
 /// Whether a process is stopped (or gone) rather than busy.
-fn is_frozen(process: ProcessIdentity) -> bool {
+pub(super) fn is_frozen(process: ProcessIdentity) -> bool {
     std::fs::read_to_string(format!("/proc/{}/status", process.pid)).map_or(true, |status| {
         status
             .lines()

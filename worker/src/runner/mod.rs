@@ -229,12 +229,12 @@ impl Runner {
                 let mut spec = launch::spec(&config, (assignment, identity), lease, place);
                 let folder = spec.checkpoint_directory.clone();
                 // A gang's has other members, who may have written into it.
-                spec.checkpoint_directory_is_new =
-                    spec.assignment.rank.world_size <= 1 && folders.give(&folder);
+                let is_own = spec.assignment.rank.world_size <= 1;
+                spec.checkpoint_directory_is_new = is_own && folders.give(&folder, id);
                 let parts = (&*server, &scratch);
                 let launched = launch::launch(&config, parts, &supervisors, &spec);
-                if launched.is_err() && spec.checkpoint_directory_is_new {
-                    folders.take_back(&folder);
+                if launched.is_err() && is_own {
+                    folders.take_back(&folder, id);
                 }
                 launched.map(|launched| (launched, Box::new(spec)))
             });
@@ -442,8 +442,8 @@ async fn clear(
             if !left.keeps_cgroups {
                 Cgroups::at(&spec.cgroups()).remove();
             }
-            if spec.checkpoint_directory_is_new {
-                folders.take_back(&spec.checkpoint_directory);
+            if spec.assignment.rank.world_size <= 1 {
+                folders.take_back(&spec.checkpoint_directory, RunId::of(&spec.assignment));
             }
             if spec.assignment.execution.container.is_some() {
                 clear_container(&directory, &spec);
