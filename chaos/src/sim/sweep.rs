@@ -275,7 +275,7 @@ impl SweepReport {
 /// What is checked, for people; `Violation` has a kind for each.
 const CHECKS: [&str; 13] = [
     "exclusivity: no GPU, task or gang in two attempts, none started twice or after a newer one (tasks' side)",
-    "acknowledged: every answered submit is there under its answer, every job is the answer to one request, every refused submit did nothing, every answered cancel stands",
+    "acknowledged: every answered submit is there under its answer, every job is the answer to one request that somebody sent, every refused submit did nothing, every answered cancel stands",
     "reads: a linearizable read after an answer sees the job, whichever replica is asked",
     "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, after every entry; replicas that apply it later have the same state hash, and are audited when they start, get a snapshot, and after one entry in 16; of a state of N x 5,000 records, after one entry in N + 1 of these",
     "assembly: no member of a gang that waits for itself begins before all of its members were prepared (tasks' side)",
