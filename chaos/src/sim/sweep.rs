@@ -148,6 +148,18 @@ impl SweepReport {
         self.sums.coverage.missing().collect()
     }
 
+    /// What it comes to, in words. A few worlds in which nothing broke are no evidence unless every situation came about.
+    fn verdict(&self) -> String {
+        let missing = self.sums.coverage.missing().count();
+        match (self.holds(), missing) {
+            (false, _) => "REJECTED".to_owned(),
+            (true, 0) => "accepted".to_owned(),
+            (true, _) => format!(
+                "nothing was broken, which is no evidence ({missing} situations never came)"
+            ),
+        }
+    }
+
     fn write_sums(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sums = &self.sums;
         writeln!(
@@ -306,7 +318,7 @@ impl fmt::Display for SweepReport {
         self.write_sums(formatter)?;
         self.write_proofs(formatter)?;
         self.write_failures(formatter)?;
-        let verdict = if self.holds() { "accepted" } else { "REJECTED" };
+        let verdict = self.verdict();
         let failed = self.failures.len() as u64;
         writeln!(
             formatter,
@@ -515,6 +527,31 @@ mod tests {
         // Every bug that was found comes with the command that shows it again.
         let replays = text.lines().filter(|line| line.contains("replay: muster"));
         assert_eq!(replays.count(), Mutant::ALL.len());
+    }
+
+    /// Whoever reads the last line only must not take it for proved.
+    #[test]
+    fn worlds_that_came_to_little_are_not_accepted() {
+        let mut report = SweepReport {
+            options: SweepOptions::default(),
+            failures: Vec::new(),
+            meta: Meta::default(),
+            mutants: Vec::new(),
+            sums: Sums {
+                worlds: COVERAGE_WORLDS_MIN - 1,
+                ..Sums::default()
+            },
+        };
+        let last = |report: &SweepReport| report.to_string().lines().next_back().map(str::to_owned);
+        let told = last(&report).unwrap();
+        assert!(report.holds() && told.starts_with("nothing was broken, which is no evidence"));
+        assert!(told.ends_with("99 worlds passed, 0 failed"), "{told}");
+        report.sums.worlds = COVERAGE_WORLDS_MIN;
+        assert!(last(&report).unwrap().starts_with("REJECTED: "));
+        for situation in Situation::ALL {
+            report.sums.coverage.reached(situation);
+        }
+        assert!(last(&report).unwrap().starts_with("accepted: "));
     }
 
     #[test]
