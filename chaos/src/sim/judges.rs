@@ -380,6 +380,7 @@ impl Observer<State> for Onlooker {
     fn installed(&self, index: u64, state: &State) {
         self.judges.with(|seen| {
             seen.raft.installed(self.replica, index);
+            seen.coverage.reached(Situation::SnapshotInstalled);
             seen.scene(|| {
                 let what = format!("a snapshot up to entry {index} is installed");
                 Scene::new(SceneKind::Leader, what)
@@ -474,6 +475,8 @@ mod tests {
         assert_eq!(audits(), 2 * AUDITED_ONE_IN + 3);
         later.installed(2 * AUDITED_ONE_IN, &cluster.state);
         assert_eq!(audits(), 2 * AUDITED_ONE_IN + 4);
+        let installed = Situation::SnapshotInstalled;
+        assert_eq!(judges.with(|seen| seen.coverage.times(installed)), 1);
         assert!(judges.content());
         let mut other = cluster.state.clone();
         other.time = other.time.after(1);
