@@ -32,7 +32,7 @@ use super::world::{WorldOptions, judged, record, simulate};
 pub const MUTANT_WORLDS_MAX: u64 = 100;
 /// Worlds from which on a sweep must have gone through every situation.
 pub const COVERAGE_WORLDS_MIN: u64 = 100;
-/// Lines of progress of a sweep.
+/// Lines of progress of a sweep, beside one every minute.
 const PROGRESS_LINES: u64 = 10;
 /// Last scenes before a violation that are told, and failures that are told so much of.
 const SCENES_TOLD: usize = 20;
@@ -432,9 +432,11 @@ impl<'a> Sweep<'a> {
         let judges = Judges::default();
         if options.seeds == 1 {
             let only = || judges.clone();
-            telling(&sweep, &judges, || run_some(&next, options, &sweep, only))?;
+            let tell = |sweep: &mut Sweep<'_>| sweep.tell_reached(judges.reached_ms());
+            telling(&sweep, tell, || run_some(&next, options, &sweep, only))?;
         } else {
-            on_all_cores(|| run_some(&next, options, &sweep, Judges::default))?;
+            let run = || run_some(&next, options, &sweep, Judges::default);
+            telling(&sweep, Sweep::tell_worlds, || on_all_cores(run).map(drop))?;
         }
         let Self {
             sums,
@@ -454,24 +456,14 @@ impl<'a> Sweep<'a> {
         if self.options.all_lines || !report.violations.is_empty() {
             writeln!(self.progress, "{report}")?;
         }
-        let every = (self.options.seeds / PROGRESS_LINES).max(1);
-        if !self.options.all_lines && self.sums.worlds.is_multiple_of(every) {
-            let faults: u64 = self.sums.faults.values().sum();
-            writeln!(
-                self.progress,
-                "{:>6} of {} worlds, {} faults, {} acknowledged jobs, {} failed",
-                self.sums.worlds,
-                self.options.seeds,
-                faults,
-                self.sums.acknowledged,
-                self.failures.len() + usize::from(!report.violations.is_empty()),
-            )?;
-        }
-        self.progress.flush()?;
         if !report.violations.is_empty() {
             self.failures.push(report);
         }
-        Ok(())
+        let every = (self.options.seeds / PROGRESS_LINES).max(1);
+        if self.sums.worlds.is_multiple_of(every) {
+            self.tell_worlds()?;
+        }
+        self.progress.flush()
     }
 }
 
