@@ -6,7 +6,7 @@ use std::fmt;
 use super::coverage::Coverage;
 use crate::check::{
     Disagreement, EarlyStart, FalseBlame, LostWrite, Misplaced, Overlap, PhantomSuccess,
-    RaftBreach, StaleOrder, WatchGap,
+    RaftBreach, StaleCommand, StaleOrder, WatchGap,
 };
 
 /// Violations that a report prints; the others are counted.
@@ -27,6 +27,9 @@ pub enum Violation {
     /// A worker acted on an old order.
     #[error("fencing: {0}")]
     Disobedience(#[from] StaleOrder),
+    /// What a deposed leader had proposed took effect.
+    #[error("fencing: {0}")]
+    Stale(#[from] StaleCommand),
     /// Health, or an admin, did not allow it.
     #[error("closed: {0}")]
     Misplaced(#[from] Misplaced),
@@ -73,7 +76,7 @@ impl Violation {
             Self::Audit(_) => "audit",
             Self::Overlap(_) => "exclusivity",
             Self::EarlyStart(_) => "assembly",
-            Self::Disobedience(_) => "fencing",
+            Self::Disobedience(_) | Self::Stale(_) => "fencing",
             Self::Misplaced(_) => "closed",
             Self::Lost(_) => "acknowledged",
             Self::Phantom(_) => "success",
