@@ -57,6 +57,9 @@ pub enum Violation {
     /// Replicas do not come to the same revision although nothing is broken.
     #[error("agreement: replicas at rest stand at revisions {0:?}")]
     Apart(Vec<u64>),
+    /// Nothing is broken any more, and replicas do not come together again.
+    #[error("recovery: {0}")]
+    Unrecovered(String),
     /// A replica refused to start on its own disk, or stopped by itself.
     #[error("a replica {0}")]
     Replica(String),
@@ -85,6 +88,7 @@ impl Violation {
             Self::Divergence(_) | Self::Apart(_) => "agreement",
             Self::Raft(_) => "raft",
             Self::Watch(_) => "watch",
+            Self::Unrecovered(_) => "recovery",
             Self::Replica(_) => "replica",
             Self::Panic(_) => "panic",
             Self::Stuck(_) => "progress",

@@ -285,7 +285,7 @@ impl SweepReport {
 }
 
 /// What is checked, for people; `Violation` has a kind for each.
-const CHECKS: [&str; 14] = [
+const CHECKS: [&str; 15] = [
     "exclusivity: no GPU, task or gang in two attempts, none started twice or after a newer one (tasks' side)",
     "acknowledged: every answered submit is there under its answer, every job is the answer to one request that somebody sent, every refused submit did nothing, every answered cancel stands",
     "reads: a linearizable read after an answer sees the job, whichever replica is asked",
@@ -299,6 +299,7 @@ const CHECKS: [&str; 14] = [
     "admission: what breaks a rule, is about what is not there, or comes under another one's request is refused",
     "blame: nobody is blamed, or charged, for an account that a host lacks",
     "success: a unit that counts as success has run, every task of it, to exit code 0 (tasks' side)",
+    "recovery: two minutes after the last repair somebody leads, has written something, and every replica has that",
     "progress: after the last repair every job that fits ends, no process is left; no panic, no replica stops by itself",
 ];
 

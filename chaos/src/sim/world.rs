@@ -6,6 +6,7 @@ mod members;
 mod options;
 mod quiet;
 mod raft;
+mod recovered;
 mod watchers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
