@@ -65,9 +65,17 @@ pub enum LostWrite {
         /// What the state holds.
         kept: Option<Answer>,
     },
-    /// I5: a request was carried out once more than it is answered for, or nobody asked for it.
+    /// I5: a request was carried out once more than it is answered for.
     #[error("job {0} is the answer to no request")]
     Unasked(JobId),
+    /// I5: a submission was carried out under a request id that nobody sent.
+    #[error("request {request}, which nobody sent, is answered with {kept:?}")]
+    Unsent {
+        /// Which request.
+        request: RequestId,
+        /// What the state holds.
+        kept: Answer,
+    },
     /// I5: two requests are answered with one job.
     #[error("job {job} is the answer to request {first} and to request {second}")]
     Shared {
@@ -107,6 +115,11 @@ impl Acknowledged {
     /// A client is about to send the submission of a pipeline with so many jobs.
     pub fn asked_pipeline(&mut self, request: RequestId, jobs: u64) {
         self.asked.insert(request, jobs);
+    }
+
+    /// Takes over what was asked for until `later`: a state may know of it, although nothing that was told meanwhile counts.
+    pub fn learn_asked(&mut self, later: &Self) {
+        self.asked.extend(&later.asked);
     }
 
     /// A client got this answer to the submission of a pipeline.
@@ -199,6 +212,7 @@ impl Acknowledged {
     #[must_use]
     pub fn judge(&self, state: &State) -> Vec<LostWrite> {
         let mut found = once_each(state);
+        found.extend(self.unsent(state));
         let gone = self.jobs().filter(|job| state.job(*job).is_none());
         found.extend(gone.map(LostWrite::Job));
         found.extend(self.other_answers(state));
@@ -219,6 +233,21 @@ impl Acknowledged {
             }
         }
         found
+    }
+
+    /// Submissions that were carried out and that nobody sent: nobody but users submits anything, and whatever they send is
+    /// asked for before.
+    fn unsent(&self, state: &State) -> Vec<LostWrite> {
+        let carried_out = state.requests.iter();
+        let submissions = carried_out
+            .filter(|(_, stored)| matches!(stored.answer, Answer::Job(_) | Answer::Pipeline(_)));
+        let unsent = submissions.filter(|(request, _)| !self.asked.contains_key(request));
+        unsent
+            .map(|(request, stored)| LostWrite::Unsent {
+                request,
+                kept: stored.answer.clone(),
+            })
+            .collect()
     }
 
     /// Requests of which the state has another answer than the client got, or none although it is kept still.
@@ -293,6 +322,15 @@ mod tests {
 
     use super::*;
 
+    /// Somebody sent every request that a state knows.
+    fn asked_for(state: &State) -> Acknowledged {
+        let mut acknowledged = Acknowledged::default();
+        for (request, _) in state.requests.iter() {
+            acknowledged.asked(request);
+        }
+        acknowledged
+    }
+
     #[test]
     fn a_job_that_the_state_does_not_know_is_lost() {
         let mut acknowledged = Acknowledged::default();
@@ -365,7 +403,7 @@ mod tests {
     fn an_undone_cancel_is_noticed() {
         let mut cluster = Cluster::with_hosts(1, 2);
         let job = cluster.submit(single("kept", 1, 1));
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = asked_for(&cluster.state);
         assert_eq!(acknowledged.judge(&cluster.state), []);
         acknowledged.cancelled(job);
         let found = acknowledged.judge(&cluster.state);
@@ -378,7 +416,7 @@ mod tests {
         let known = cluster.submit(single("known", 1, 1));
         let backup = cluster.state.clone();
         let later = cluster.submit(single("later", 1, 1));
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = asked_for(&cluster.state);
         for (request, stored) in cluster.state.requests.iter() {
             if let Answer::Job(job) = stored.answer {
                 acknowledged.submitted(request, job);
@@ -404,7 +442,7 @@ mod tests {
             cluster.submit(single("first", 1, 1)),
             cluster.submit(single("second", 1, 1)),
         );
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = asked_for(&cluster.state);
         (1_000..1_009).for_each(|request| acknowledged.asked(RequestId(request)));
         assert_eq!(acknowledged.judge(&cluster.state), []);
         let of_second = cluster.state.requests.iter().find_map(|(request, stored)| {
@@ -421,12 +459,29 @@ mod tests {
         ));
     }
 
+    /// Its job is the answer to exactly one request, but to none that anybody sent.
+    #[test]
+    fn a_job_that_was_doubled_under_another_request_is_noticed() {
+        let mut cluster = Cluster::with_hosts(1, 2);
+        cluster.submit(single("once", 1, 1));
+        let mut acknowledged = asked_for(&cluster.state);
+        let doubled = cluster.submit(single("once", 1, 1));
+        let found = acknowledged.judge(&cluster.state);
+        assert!(matches!(
+            found.as_slice(),
+            [LostWrite::Unsent { kept: Answer::Job(job), .. }] if *job == doubled
+        ));
+        // Somebody else sent it, after what was told was put down.
+        acknowledged.learn_asked(&asked_for(&cluster.state));
+        assert_eq!(acknowledged.judge(&cluster.state), []);
+    }
+
     #[test]
     fn what_was_refused_took_no_effect() {
         let mut cluster = Cluster::with_hosts(1, 2);
         cluster.submit(single("kept", 1, 1));
         let (request, _) = cluster.state.requests.iter().next().unwrap();
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = asked_for(&cluster.state);
         acknowledged.refused(RequestId(99));
         assert_eq!(acknowledged.judge(&cluster.state), []);
         acknowledged.refused(request);

@@ -142,6 +142,12 @@ impl RaftRules {
         }
     }
 
+    /// Whether anything of a term is committed, as far as anybody has applied it.
+    #[must_use]
+    pub fn has_committed_in(&self, term: u64) -> bool {
+        self.committed.contains_key(&term)
+    }
+
     /// A replica is in a term.
     pub fn in_term(&mut self, replica: u32, term: u64) {
         let known = self.terms.entry(replica).or_default();

@@ -17,7 +17,7 @@ pub struct PhantomSuccess {
     pub job: JobId,
     /// Which unit.
     pub unit: UnitIndex,
-    /// The attempt that is said to have ended well.
+    /// The attempt that is said to have ended well; 0 where none of the unit ever ended.
     pub epoch: AttemptEpoch,
     /// The task.
     pub task: TaskIndex,
@@ -37,25 +37,27 @@ fn of_job(job: &Job, book: &Exclusivity) -> Vec<PhantomSuccess> {
         .filter(|(_, unit)| unit.phase == UnitPhase::Succeeded);
     let mut found = Vec::new();
     for (index, unit) in succeeded {
-        let Some(last) = unit.past.last() else {
-            continue;
-        };
+        // A unit's newest attempts are never forgotten: one without any has not run.
+        let last = unit.past.last();
         let tasks = job.tasks_of(*index).map(TaskIndex);
         let phantoms = tasks.filter(|task| {
             let key = TaskKey {
                 job: job.id,
                 task: *task,
             };
-            let gang = Gang {
-                unit: *index,
-                number: last.number,
-            };
-            !book.ended_well(key, gang)
+            let ended_well = last.is_some_and(|last| {
+                let gang = Gang {
+                    unit: *index,
+                    number: last.number,
+                };
+                book.ended_well(key, gang)
+            });
+            !ended_well
         });
         found.extend(phantoms.map(|task| PhantomSuccess {
             job: job.id,
             unit: *index,
-            epoch: last.epoch,
+            epoch: last.map_or(AttemptEpoch(0), |last| last.epoch),
             task,
         }));
     }
@@ -63,7 +65,10 @@ fn of_job(job: &Job, book: &Exclusivity) -> Vec<PhantomSuccess> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use std::sync::Arc;
+
     use muster_core::testing::{Cluster, single};
 
     use super::super::Owner;
@@ -93,5 +98,11 @@ mod tests {
         book.started(owner, gang, &[]);
         book.ended(owner, Some(0));
         assert_eq!(phantom_successes(&cluster.state, &book), []);
+        // Whatever ran: a unit of which no attempt has ended has not.
+        let known = Arc::make_mut(cluster.state.jobs.get_mut(&job).unwrap());
+        let unit = known.units.get_mut(&found[0].unit).unwrap();
+        Arc::make_mut(unit).past.clear();
+        let never_ran = phantom_successes(&cluster.state, &book);
+        assert_eq!(never_ran[0].epoch, AttemptEpoch(0));
     }
 }

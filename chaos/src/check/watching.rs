@@ -47,6 +47,20 @@ pub enum WatchGap {
         /// Of which revision.
         revision: Revision,
     },
+    /// It was told that events are gone, and they are not, or it had heard them.
+    #[error(
+        "watcher {watcher} asked for what came after revision {asked} and was told that events up to {told} are gone, of which the replica lacks those up to {lacked}"
+    )]
+    NotGone {
+        /// Who.
+        watcher: u32,
+        /// After which revision it asked.
+        asked: Revision,
+        /// Up to where events are gone, as it was told.
+        told: Revision,
+        /// The newest revision of which that replica dropped an event.
+        lacked: Revision,
+    },
     /// It was not told of everything although nothing is broken any more.
     #[error("watcher {watcher} was told up to revision {position}, {due} was due")]
     Behind {
@@ -103,9 +117,18 @@ impl Watching {
         }
     }
 
-    /// A watcher is told that the events up to a revision are gone: it goes on behind them.
-    pub fn gone(&mut self, watcher: u32, compacted: Revision) {
-        let position = self.position(watcher).max(compacted);
+    /// A watcher that asked for what came after a revision is told that the events up to another one are gone: it goes on behind
+    /// them. What it is told must be so in the state of the replica that says it, which lacks events up to `lacked`.
+    pub fn gone(&mut self, watcher: u32, asked: Revision, (told, lacked): (Revision, Revision)) {
+        if told <= asked || told > lacked {
+            self.found.push(WatchGap::NotGone {
+                watcher,
+                asked,
+                told,
+                lacked,
+            });
+        }
+        let position = self.position(watcher).max(told);
         self.positions.insert(watcher, position);
     }
 
@@ -190,9 +213,24 @@ mod tests {
         assert_eq!((right.found(), right.behind().len()), (&[][..], 0));
         // Who is told that events are gone misses none of them.
         let mut gone = watching();
-        gone.gone(1, Revision(4));
+        gone.gone(1, Revision(0), (Revision(4), Revision(4)));
         gone.told(1, Revision(5), &events(5));
         assert_eq!(gone.found(), []);
+    }
+
+    /// A hub that says so to whoever it likes spares itself every event.
+    #[test]
+    fn what_is_said_to_be_gone_must_be_gone() {
+        // The replica has them; they were heard before; it lacks some, but fewer.
+        for (asked, told, lacked) in [(0, 4, 0), (4, 4, 4), (2, 5, 4)] {
+            let mut watching = watching();
+            let (asked, of_hub) = (Revision(asked), (Revision(told), Revision(lacked)));
+            watching.gone(1, asked, of_hub);
+            assert!(matches!(watching.found(), [WatchGap::NotGone { .. }]));
+        }
+        let mut newer = watching();
+        newer.gone(1, Revision(2), (Revision(4), Revision(5)));
+        assert_eq!(newer.found(), []);
     }
 
     #[test]

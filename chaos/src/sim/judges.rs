@@ -16,12 +16,12 @@ use super::record::{Record, Scene, SceneKind};
 use super::report::Violation;
 use super::runtime::NodeId;
 use crate::check::{
-    Acknowledged, Agreement, Assembly, Closed, Entry, Exclusivity, Obedience, Owner, RaftRules,
-    Watching, false_blame, phantom_successes,
+    Acknowledged, Agreement, Assembly, Closed, Entry, Exclusivity, Fencing, Obedience, Owner,
+    RaftRules, Watching, false_blame, phantom_successes,
 };
 
 /// Where violations come from: the oracles, and what is reported as such.
-const SOURCES: usize = 9;
+const SOURCES: usize = 10;
 
 /// The judges of one world; clones share them.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +52,8 @@ pub struct Seen {
     pub assembly: Assembly,
     /// Which orders were acted on.
     pub obedience: Obedience,
+    /// Whose commands took effect.
+    pub fencing: Fencing,
     /// What is out of placement, and what was placed.
     pub closed: Closed,
     /// What users were answered.
@@ -180,6 +182,7 @@ impl Judges {
                 seen.violations.push(Violation::Replica(text));
             }
             seen.read = state.revision;
+            seen.fencing.founded_anew(state);
         });
     }
 
@@ -252,6 +255,7 @@ impl Seen {
             self.raft.found().len(),
             self.watching.found().len(),
             self.closed.found().len(),
+            self.fencing.found().len(),
             self.violations.len(),
         ]
     }
@@ -273,6 +277,7 @@ impl Seen {
             5 => all(&self.raft.found()[known..], Violation::Raft),
             6 => all(&self.watching.found()[known..], Violation::Watch),
             7 => all(&self.closed.found()[known..], Violation::Misplaced),
+            8 => all(&self.fencing.found()[known..], Violation::Stale),
             _ => self.violations[known..].to_vec(),
         }
     }
@@ -298,6 +303,9 @@ impl Seen {
     /// An entry was applied for the first time by anybody.
     fn read_entry(&mut self, node: NodeId, entry: &AppliedEntry<'_, State>) {
         for (command, outcome) in entry.commands.iter().zip(entry.outcomes) {
+            if self.fencing.applied(command, outcome) {
+                self.coverage.reached(Situation::StaleCommandRefused);
+            }
             self.scene(|| {
                 let (index, term) = (entry.index, entry.term);
                 let result = &outcome.result;
@@ -380,6 +388,7 @@ impl Observer<State> for Onlooker {
     fn installed(&self, index: u64, state: &State) {
         self.judges.with(|seen| {
             seen.raft.installed(self.replica, index);
+            seen.coverage.reached(Situation::SnapshotInstalled);
             seen.scene(|| {
                 let what = format!("a snapshot up to entry {index} is installed");
                 Scene::new(SceneKind::Leader, what)
@@ -474,6 +483,8 @@ mod tests {
         assert_eq!(audits(), 2 * AUDITED_ONE_IN + 3);
         later.installed(2 * AUDITED_ONE_IN, &cluster.state);
         assert_eq!(audits(), 2 * AUDITED_ONE_IN + 4);
+        let installed = Situation::SnapshotInstalled;
+        assert_eq!(judges.with(|seen| seen.coverage.times(installed)), 1);
         assert!(judges.content());
         let mut other = cluster.state.clone();
         other.time = other.time.after(1);

@@ -2,6 +2,7 @@
 
 mod disks;
 mod hosts;
+mod links;
 mod loss;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,7 +110,7 @@ impl Nemesis {
         }
         match deed {
             Deed::KillReplica(id) => return self.kill_replica(world, *id),
-            Deed::Isolate(place) => self.isolate(world, *place),
+            Deed::Isolate(place) => return self.isolate(world, *place),
             Deed::Cut { from, to } => return self.cut(world, *from, *to),
             Deed::Spoil { from, to } => return self.spoil(world, *from, *to),
             Deed::KillAgent(host) => return self.kill_agent(world, *host as usize),
@@ -193,38 +194,6 @@ impl Nemesis {
         }
         world.kill_replica(id);
         self.broke(world, "replica killed", format_args!("{id}"))
-    }
-
-    fn isolate(&mut self, world: &World, place: Place) {
-        world.network.isolate(node_of(place), everybody(world));
-        let fault = match place {
-            Place::Replica(_) => "replica isolated",
-            Place::Agent(_) => "host isolated",
-            Place::User(_) => "user isolated",
-        };
-        self.broke(world, fault, format_args!("{place}"));
-    }
-
-    fn cut(&mut self, world: &World, from: Place, to: Place) -> Done {
-        if from == to {
-            return Done::Skipped("nobody is cut off from itself");
-        }
-        world.network.cut(node_of(from), node_of(to));
-        let fault = match (from, to) {
-            (Place::User(_), _) | (_, Place::User(_)) => "one-way cut of a user",
-            (Place::Agent(_), _) => "one-way cut to a replica",
-            (_, Place::Agent(_)) => "one-way cut to a host",
-            _ => "one-way cut between replicas",
-        };
-        self.broke(world, fault, format_args!("{from} to {to}"))
-    }
-
-    fn spoil(&mut self, world: &World, from: Place, to: Place) -> Done {
-        if from == to {
-            return Done::Skipped("nobody is far from itself");
-        }
-        world.network.spoil(node_of(from), node_of(to));
-        self.broke(world, "link gone bad", format_args!("{from} to {to}"))
     }
 
     fn kill_agent(&mut self, world: &World, host: usize) -> Done {
@@ -358,11 +327,6 @@ impl Nemesis {
             world.hosts[host].thaw();
             self.repaired(world, "host thawed", format_args!("{}", host_name(host)));
         }
-    }
-
-    fn heal_links(&mut self, world: &World) {
-        world.network.heal();
-        self.repaired(world, "links healed", format_args!("all"));
     }
 
     /// Starts what is down; a replica whose disk was full, failed or decayed gets a good one with what was there and, because

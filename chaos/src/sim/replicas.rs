@@ -2,7 +2,6 @@
 //! again on what its disk still holds.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use muster_raft_store::disk::LogDisk as _;
@@ -99,7 +98,6 @@ pub struct Replicas<M: StateMachine> {
     seed: u64,
     /// How often each was started.
     lives: Vec<u32>,
-    snapshots: Arc<AtomicU64>,
 }
 
 impl<M: StateMachine> Replicas<M> {
@@ -125,14 +123,7 @@ impl<M: StateMachine> Replicas<M> {
             registry: Registry::default(),
             network,
             seed,
-            snapshots: Arc::default(),
         }
-    }
-
-    /// Snapshots that replicas installed so far.
-    #[must_use]
-    pub fn snapshots_installed(&self) -> u64 {
-        self.snapshots.load(Ordering::Relaxed)
     }
 
     /// How a replica is reached.
@@ -183,7 +174,6 @@ impl<M: StateMachine> Replicas<M> {
             from: replica.node,
             network: self.network.clone(),
             registry: self.registry.clone(),
-            snapshots: Arc::clone(&self.snapshots),
         };
         let seams = Seams {
             log: Arc::clone(&disk) as _,

@@ -6,7 +6,7 @@ use std::fmt;
 use super::coverage::Coverage;
 use crate::check::{
     Disagreement, EarlyStart, FalseBlame, LostWrite, Misplaced, Overlap, PhantomSuccess,
-    RaftBreach, StaleOrder, WatchGap,
+    RaftBreach, StaleCommand, StaleOrder, WatchGap,
 };
 
 /// Violations that a report prints; the others are counted.
@@ -27,6 +27,9 @@ pub enum Violation {
     /// A worker acted on an old order.
     #[error("fencing: {0}")]
     Disobedience(#[from] StaleOrder),
+    /// What a deposed leader had proposed took effect.
+    #[error("fencing: {0}")]
+    Stale(#[from] StaleCommand),
     /// Health, or an admin, did not allow it.
     #[error("closed: {0}")]
     Misplaced(#[from] Misplaced),
@@ -54,6 +57,9 @@ pub enum Violation {
     /// Replicas do not come to the same revision although nothing is broken.
     #[error("agreement: replicas at rest stand at revisions {0:?}")]
     Apart(Vec<u64>),
+    /// Nothing is broken any more, and replicas do not come together again.
+    #[error("recovery: {0}")]
+    Unrecovered(String),
     /// A replica refused to start on its own disk, or stopped by itself.
     #[error("a replica {0}")]
     Replica(String),
@@ -73,7 +79,7 @@ impl Violation {
             Self::Audit(_) => "audit",
             Self::Overlap(_) => "exclusivity",
             Self::EarlyStart(_) => "assembly",
-            Self::Disobedience(_) => "fencing",
+            Self::Disobedience(_) | Self::Stale(_) => "fencing",
             Self::Misplaced(_) => "closed",
             Self::Lost(_) => "acknowledged",
             Self::Phantom(_) => "success",
@@ -82,6 +88,7 @@ impl Violation {
             Self::Divergence(_) | Self::Apart(_) => "agreement",
             Self::Raft(_) => "raft",
             Self::Watch(_) => "watch",
+            Self::Unrecovered(_) => "recovery",
             Self::Replica(_) => "replica",
             Self::Panic(_) => "panic",
             Self::Stuck(_) => "progress",

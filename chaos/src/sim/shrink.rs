@@ -67,6 +67,20 @@ impl Shrunk {
     pub fn script(&self) -> Script {
         Script::of(&self.world, self.violation.to_string())
     }
+
+    /// The commands that show it again, a line each, if its script is in a file of this name. Where the acts come from a file
+    /// themselves nothing but a file shows them: the seed's are others.
+    #[must_use]
+    pub fn replay(&self, file: &str) -> String {
+        let by_file = format!("muster chaos replay {file}");
+        match self.world.acts {
+            Acts::Script(_) => format!("replay: {by_file}\n"),
+            Acts::All | Acts::Only(_) => {
+                let by_seed = self.world.command();
+                format!("replay: {by_seed}\n    or: {by_file}\n")
+            }
+        }
+    }
 }
 
 impl fmt::Display for Shrunk {
@@ -92,7 +106,7 @@ impl fmt::Display for Shrunk {
         for scene in self.record.last(SCENES_TOLD) {
             writeln!(formatter, "  {scene}")?;
         }
-        writeln!(formatter, "replay: {}", self.world.command())
+        Ok(())
     }
 }
 
@@ -380,6 +394,17 @@ mod tests {
                 .iter()
                 .any(|it| it.kind() == "exclusivity")
         );
+        // So does its seed, but not that of a world whose acts come from a file.
+        let replay = shrunk.replay("small.json");
+        let by_seed = replay.starts_with("replay: muster chaos sim --first ");
+        assert!(by_seed && replay.contains("--only-acts"), "{replay}");
+        assert!(replay.ends_with("or: muster chaos replay small.json\n"));
+        let of_file = Shrunk {
+            world: script.options(),
+            ..shrunk
+        };
+        let by_file = "replay: muster chaos replay small.json\n";
+        assert_eq!(of_file.replay("small.json"), by_file);
     }
 
     #[test]

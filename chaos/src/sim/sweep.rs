@@ -32,7 +32,7 @@ use super::world::{WorldOptions, judged, record, simulate};
 pub const MUTANT_WORLDS_MAX: u64 = 100;
 /// Worlds from which on a sweep must have gone through every situation.
 pub const COVERAGE_WORLDS_MIN: u64 = 100;
-/// Lines of progress of a sweep.
+/// Lines of progress of a sweep, beside one every minute.
 const PROGRESS_LINES: u64 = 10;
 /// Last scenes before a violation that are told, and failures that are told so much of.
 const SCENES_TOLD: usize = 20;
@@ -146,6 +146,18 @@ impl SweepReport {
             return Vec::new();
         }
         self.sums.coverage.missing().collect()
+    }
+
+    /// What it comes to, in words. A few worlds in which nothing broke are no evidence unless every situation came about.
+    fn verdict(&self) -> String {
+        let missing = self.sums.coverage.missing().count();
+        match (self.holds(), missing) {
+            (false, _) => "REJECTED".to_owned(),
+            (true, 0) => "accepted".to_owned(),
+            (true, _) => format!(
+                "nothing was broken, which is no evidence ({missing} situations never came)"
+            ),
+        }
     }
 
     fn write_sums(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -273,19 +285,21 @@ impl SweepReport {
 }
 
 /// What is checked, for people; `Violation` has a kind for each.
-const CHECKS: [&str; 13] = [
+const CHECKS: [&str; 15] = [
     "exclusivity: no GPU, task or gang in two attempts, none started twice or after a newer one (tasks' side)",
-    "acknowledged: every answered submit is there under its answer, every job is the answer to one request, every refused submit did nothing, every answered cancel stands",
+    "acknowledged: every answered submit is there under its answer, every job is the answer to one request that somebody sent, every refused submit did nothing, every answered cancel stands",
     "reads: a linearizable read after an answer sees the job, whichever replica is asked",
     "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, after every entry; replicas that apply it later have the same state hash, and are audited when they start, get a snapshot, and after one entry in 16; of a state of N x 5,000 records, after one entry in N + 1 of these",
     "assembly: no member of a gang that waits for itself begins before all of its members were prepared (tasks' side)",
     "fencing: no agent acts on an order older than one it acted on; no attempt of an older epoch starts",
+    "fencing: no command of a leadership takes effect once another one has begun",
     "agreement: replicas at one revision have one state hash, also in what one of them tells of the past; at rest they stand at one revision",
     "raft: one leader in a term, who has all that was committed before, terms never go back, entries never change and are applied in order, a log is cut only behind a snapshot",
     "closed: nothing is placed on what health or an admin keeps out of placement, no more is repaired at a time than may be, and no rule speaks against what is healed",
     "admission: what breaks a rule, is about what is not there, or comes under another one's request is refused",
     "blame: nobody is blamed, or charged, for an account that a host lacks",
     "success: a unit that counts as success has run, every task of it, to exit code 0 (tasks' side)",
+    "recovery: two minutes after the last repair somebody leads, has written something, and every replica has that",
     "progress: after the last repair every job that fits ends, no process is left; no panic, no replica stops by itself",
 ];
 
@@ -306,7 +320,7 @@ impl fmt::Display for SweepReport {
         self.write_sums(formatter)?;
         self.write_proofs(formatter)?;
         self.write_failures(formatter)?;
-        let verdict = if self.holds() { "accepted" } else { "REJECTED" };
+        let verdict = self.verdict();
         let failed = self.failures.len() as u64;
         writeln!(
             formatter,
@@ -420,9 +434,11 @@ impl<'a> Sweep<'a> {
         let judges = Judges::default();
         if options.seeds == 1 {
             let only = || judges.clone();
-            telling(&sweep, &judges, || run_some(&next, options, &sweep, only))?;
+            let tell = |sweep: &mut Sweep<'_>| sweep.tell_reached(judges.reached_ms());
+            telling(&sweep, tell, || run_some(&next, options, &sweep, only))?;
         } else {
-            on_all_cores(|| run_some(&next, options, &sweep, Judges::default))?;
+            let run = || run_some(&next, options, &sweep, Judges::default);
+            telling(&sweep, Sweep::tell_worlds, || on_all_cores(run).map(drop))?;
         }
         let Self {
             sums,
@@ -442,24 +458,14 @@ impl<'a> Sweep<'a> {
         if self.options.all_lines || !report.violations.is_empty() {
             writeln!(self.progress, "{report}")?;
         }
-        let every = (self.options.seeds / PROGRESS_LINES).max(1);
-        if !self.options.all_lines && self.sums.worlds.is_multiple_of(every) {
-            let faults: u64 = self.sums.faults.values().sum();
-            writeln!(
-                self.progress,
-                "{:>6} of {} worlds, {} faults, {} acknowledged jobs, {} failed",
-                self.sums.worlds,
-                self.options.seeds,
-                faults,
-                self.sums.acknowledged,
-                self.failures.len() + usize::from(!report.violations.is_empty()),
-            )?;
-        }
-        self.progress.flush()?;
         if !report.violations.is_empty() {
             self.failures.push(report);
         }
-        Ok(())
+        let every = (self.options.seeds / PROGRESS_LINES).max(1);
+        if self.sums.worlds.is_multiple_of(every) {
+            self.tell_worlds()?;
+        }
+        self.progress.flush()
     }
 }
 
@@ -515,6 +521,31 @@ mod tests {
         // Every bug that was found comes with the command that shows it again.
         let replays = text.lines().filter(|line| line.contains("replay: muster"));
         assert_eq!(replays.count(), Mutant::ALL.len());
+    }
+
+    /// Whoever reads the last line only must not take it for proved.
+    #[test]
+    fn worlds_that_came_to_little_are_not_accepted() {
+        let mut report = SweepReport {
+            options: SweepOptions::default(),
+            failures: Vec::new(),
+            meta: Meta::default(),
+            mutants: Vec::new(),
+            sums: Sums {
+                worlds: COVERAGE_WORLDS_MIN - 1,
+                ..Sums::default()
+            },
+        };
+        let last = |report: &SweepReport| report.to_string().lines().next_back().map(str::to_owned);
+        let told = last(&report).unwrap();
+        assert!(report.holds() && told.starts_with("nothing was broken, which is no evidence"));
+        assert!(told.ends_with("99 worlds passed, 0 failed"), "{told}");
+        report.sums.worlds = COVERAGE_WORLDS_MIN;
+        assert!(last(&report).unwrap().starts_with("REJECTED: "));
+        for situation in Situation::ALL.into_iter().filter(|it| it.is_asked_for()) {
+            report.sums.coverage.reached(situation);
+        }
+        assert!(last(&report).unwrap().starts_with("accepted: "));
     }
 
     #[test]

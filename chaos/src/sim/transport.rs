@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use muster_proto::raft::v1::peer_request::Body;
 use muster_proto::raft::v1::{PeerRequest, PeerResponse};
 use muster_raft_store::network::stream_by_calls;
 use muster_raft_store::sim::{Transport, TransportError};
@@ -84,8 +82,6 @@ pub struct SimTransport<M: StateMachine> {
     pub network: SimNetwork,
     /// Who listens where.
     pub registry: Registry<M>,
-    /// Snapshots that replicas installed.
-    pub snapshots: Arc<AtomicU64>,
 }
 
 impl<M: StateMachine> Clone for SimTransport<M> {
@@ -94,7 +90,6 @@ impl<M: StateMachine> Clone for SimTransport<M> {
             from: self.from,
             network: self.network.clone(),
             registry: self.registry.clone(),
-            snapshots: Arc::clone(&self.snapshots),
         }
     }
 }
@@ -141,19 +136,14 @@ impl<M: StateMachine> SimTransport<M> {
                 to.address
             )));
         };
-        let installs = matches!(&request.body, Some(Body::SnapshotChunk(chunk)) if chunk.done);
         let serve = || {
             let (handle, request) = (handle.clone(), request.clone());
             async move { handle.serve(request).await }
         };
-        match self.network.request(self.from, node, serve).await {
-            Some(answer) => {
-                self.snapshots
-                    .fetch_add(u64::from(installs), Ordering::Relaxed);
-                Ok(answer)
-            }
+        let Some(answer) = self.network.request(self.from, node, serve).await else {
             // A lost message looks like silence until the time-out ends it.
-            None => std::future::pending().await,
-        }
+            return std::future::pending().await;
+        };
+        Ok(answer)
     }
 }

@@ -140,9 +140,12 @@ impl SimWatcher {
             Err(SubscribeError::Compacted(gone)) => {
                 position.bookmark(gone.compacted);
                 let number = self.number;
+                // Nothing was applied since the hub looked: nobody has waited for anything.
+                let lacked = handle.with_state(|state| state.events.compacted());
                 self.judges.with(|seen| {
                     seen.coverage.reached(Situation::EventsGone);
-                    seen.watching.gone(number, gone.compacted);
+                    let of_hub = (gone.compacted, lacked);
+                    seen.watching.gone(number, asked, of_hub);
                 });
                 return None;
             }

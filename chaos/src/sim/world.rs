@@ -6,6 +6,7 @@ mod members;
 mod options;
 mod quiet;
 mod raft;
+mod recovered;
 mod watchers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -424,15 +425,12 @@ impl World {
     fn report(self) -> Report {
         let last = self.members_up().into_iter().next();
         let state = last.map(|(_, handle)| handle.fork()).unwrap_or_default();
-        let snapshots = self.replicas.snapshots_installed();
         let mishaps = self.network.mishaps();
         let in_phase = |phase| state.jobs.values().filter(|job| job.phase == phase).count() as u64;
         self.judges.with(|seen| {
             let panics = take_panics().into_iter().map(Violation::Panic);
             seen.violations.extend(panics);
             seen.coverage.read_events(&state);
-            seen.coverage
-                .reached_times(Situation::SnapshotInstalled, snapshots);
             for (situation, times) in [
                 (Situation::MessageLost, mishaps.lost),
                 (Situation::MessageHeldUp, mishaps.held_up),

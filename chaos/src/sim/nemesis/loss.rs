@@ -39,7 +39,7 @@ impl Nemesis {
         let Some((replica, handle)) = leader else {
             return Done::Skipped("nobody leads");
         };
-        let told = world.judges.with(|seen| seen.acknowledged.clone());
+        let mut told = world.judges.with(|seen| seen.acknowledged.clone());
         if !matches!(
             timeout(LEADS_MAX, handle.read_linearizable()).await,
             Ok(Ok(_))
@@ -47,9 +47,11 @@ impl Nemesis {
             return Done::Skipped("the leader does not answer");
         }
         let picture = handle.picture();
-        let lost = told.judge(picture.state());
-        let lost = lost.into_iter().map(Violation::Lost);
-        world.judges.with(|seen| seen.violations.extend(lost));
+        world.judges.with(|seen| {
+            told.learn_asked(&seen.acknowledged);
+            let lost = told.judge(picture.state()).into_iter();
+            seen.violations.extend(lost.map(Violation::Lost));
+        });
         let about = About {
             cluster_id: world.replicas.cluster_id().to_owned(),
             replica_id: replica.0.into(),

@@ -1,4 +1,4 @@
-//! Tells how far the only world of a sweep has come.
+//! Tells how far a sweep has come, or its only world.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -8,17 +8,16 @@ use std::thread;
 use std::time::Duration;
 
 use super::{HOUR_MS, Sweep};
-use crate::sim::judges::Judges;
 
 /// Nothing is ever sent to whoever tells: that it ends is the news.
 const NEWS_MAX: usize = 0;
-/// How often it is told how far the only world of a sweep has come.
+/// How often it is told how far a sweep has come.
 const PROGRESS_EVERY: Duration = Duration::from_secs(60);
 
-/// Does something, and tells meanwhile how far the world of some judges has come.
-pub(super) fn telling(
-    sweep: &Mutex<Sweep<'_>>,
-    judges: &Judges,
+/// Does something, and tells meanwhile how far it has come.
+pub(super) fn telling<'a>(
+    sweep: &Mutex<Sweep<'a>>,
+    tell: impl Fn(&mut Sweep<'a>) -> io::Result<()> + Send,
     work: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
     let (done, is_done) = mpsc::sync_channel::<()>(NEWS_MAX);
@@ -26,7 +25,7 @@ pub(super) fn telling(
         let teller = scope.spawn(move || {
             while is_done.recv_timeout(PROGRESS_EVERY) == Err(RecvTimeoutError::Timeout) {
                 let mut sweep = sweep.lock().unwrap_or_else(PoisonError::into_inner);
-                sweep.tell_reached(judges.reached_ms())?;
+                tell(&mut sweep)?;
             }
             Ok(())
         });
@@ -39,7 +38,7 @@ pub(super) fn telling(
 
 impl Sweep<'_> {
     /// Tells how far the only world has come.
-    fn tell_reached(&mut self, reached_ms: u64) -> io::Result<()> {
+    pub(super) fn tell_reached(&mut self, reached_ms: u64) -> io::Result<()> {
         let hours = reached_ms as f64 / HOUR_MS;
         let faults_h = self.options.faults_s as f64 * 1_000.0 / HOUR_MS;
         writeln!(
@@ -47,5 +46,60 @@ impl Sweep<'_> {
             "{hours:>6.2} h simulated, of {faults_h:.2} with faults and a quiet end"
         )?;
         self.progress.flush()
+    }
+
+    /// Tells how many worlds have ended, unless each is told of.
+    pub(super) fn tell_worlds(&mut self) -> io::Result<()> {
+        if self.options.all_lines {
+            return Ok(());
+        }
+        let faults: u64 = self.sums.faults.values().sum();
+        writeln!(
+            self.progress,
+            "{:>6} of {} worlds, {} faults, {} acknowledged jobs, {} failed",
+            self.sums.worlds,
+            self.options.seeds,
+            faults,
+            self.sums.acknowledged,
+            self.failures.len(),
+        )?;
+        self.progress.flush()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::super::{Sums, SweepOptions};
+    use super::*;
+
+    #[test]
+    fn it_is_told_how_many_worlds_have_ended_unless_each_is_told_of() {
+        for (all_lines, told) in [
+            (
+                false,
+                "     7 of 1000 worlds, 0 faults, 0 acknowledged jobs, 0 failed\n",
+            ),
+            (true, ""),
+        ] {
+            let options = SweepOptions {
+                seeds: 1_000,
+                all_lines,
+                ..SweepOptions::default()
+            };
+            let mut lines = Vec::new();
+            let mut sweep = Sweep {
+                options: &options,
+                sums: Sums {
+                    worlds: 7,
+                    ..Sums::default()
+                },
+                failures: Vec::new(),
+                first: None,
+                progress: &mut lines,
+            };
+            sweep.tell_worlds().unwrap();
+            assert_eq!(String::from_utf8(lines).unwrap(), told);
+        }
     }
 }

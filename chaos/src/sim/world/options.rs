@@ -38,7 +38,7 @@ impl WorldOptions {
         Plan::of(self.seed, self.faults_s, self.scale, &self.acts)
     }
 
-    /// The command that shows this world again. Acts that come from a file need the file.
+    /// The command that shows this world again, by its seed. Acts that come from a file are not shown by it: they need the file.
     #[must_use]
     pub fn command(&self) -> String {
         let (seed, faults_s) = (self.seed, self.faults_s);

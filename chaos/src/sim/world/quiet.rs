@@ -35,6 +35,7 @@ impl World {
         let tempo = self.options.scale.tempo;
         let patience = tempo.quiet_max();
         let mut deadline = repaired + patience;
+        self.recover(repaired).await;
         for finished in users {
             if tokio::time::timeout_at(deadline, finished).await.is_err() {
                 self.judges.violate(Violation::Stuck(

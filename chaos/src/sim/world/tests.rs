@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::sim::plan::{Acts, Numbers, Plan};
+use crate::sim::plan::{Act, Acts, Deed, Numbers, Place, Plan};
 use crate::sim::record::SceneKind;
 use crate::sim::scale::{Scale, Tempo};
 
@@ -69,6 +69,23 @@ fn a_cluster_that_is_restored_keeps_every_promise_but_what_came_after_its_backup
 }
 
 #[test]
+fn replicas_that_do_not_come_together_again_are_noticed() {
+    for (is_founded, kinds) in [(true, &[][..]), (false, &["recovery"][..])] {
+        let judges = Judges::default();
+        let world = async {
+            let mut world = World::new(options(1, None), judges.clone());
+            if is_founded {
+                world.found().await.unwrap();
+            }
+            world.recover(Instant::now()).await;
+        };
+        run_world(1, world).unwrap();
+        let found: Vec<_> = judges.with(|seen| seen.found().map(|it| it.kind()).collect());
+        assert_eq!(found, kinds);
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_world() {
     let first = simulate(&options(77, None)).unwrap();
     assert_eq!(first, simulate(&options(77, None)).unwrap());
@@ -121,6 +138,38 @@ fn the_first_acts_alone_give_the_same_beginning() {
             .collect::<Vec<_>>()
     };
     assert_eq!(until(&whole), until(&some));
+}
+
+/// A machine for a replica that is to come has nobody on it that could be cut off.
+#[test]
+fn who_is_not_there_yet_is_cut_off_in_vain() {
+    let plans = (0..).map(|seed| Plan::of(seed, 20, Scale::default(), &Acts::All));
+    let (seed, mut plan) = (0..)
+        .zip(plans)
+        .find(|(_, plan)| plan.shape.spares > 0 && plan.shape.heirs == 0)
+        .unwrap();
+    let (there, vacant) = (Place::Replica(1), Place::Replica(plan.shape.replicas + 1));
+    let cut = |from, to| Deed::Cut { from, to };
+    let deeds = [
+        Deed::Isolate(there),
+        Deed::Isolate(vacant),
+        cut(there, vacant),
+        cut(vacant, there),
+    ];
+    let acts = (1..).zip(deeds).map(|(number, deed)| Act {
+        number,
+        at_ms: 1_000,
+        deed,
+    });
+    plan.acts = acts.collect();
+    let options = WorldOptions {
+        faults_s: 5,
+        acts: Acts::Script(Arc::new(plan)),
+        ..options(seed, None)
+    };
+    let report = simulate(&options).unwrap();
+    assert_eq!(report.faults, [("replica isolated", 1)].into());
+    assert_eq!(report.skipped, 3);
 }
 
 /// A cluster of one has nobody to agree with, and still keeps every promise.

@@ -48,10 +48,8 @@ impl Shrink {
         let text = shrunk.script().write().map_err(|error| stopped(&error))?;
         std::fs::write(&out, text + "\n")
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", out.display())))?;
-        let path = out.display();
-        options
-            .screen()
-            .tell(&format!("{shrunk}    or: muster chaos replay {path}\n"))?;
+        let replay = shrunk.replay(&out.display().to_string());
+        options.screen().tell(&format!("{shrunk}{replay}"))?;
         Ok(Exit::Ok)
     }
 }

@@ -1,0 +1,98 @@
+//! I3: nothing that a deposed leader proposes takes effect.
+
+use muster_core::apply::Applied;
+use muster_core::command::Command;
+use muster_core::ids::{LeadershipEpoch, Revision};
+use muster_core::rejection::Rejection;
+use muster_core::state::{Answer, State};
+
+/// Who led when the commands of a log were applied, by what the commands themselves came to.
+#[derive(Clone, Debug, Default)]
+pub struct Fencing {
+    /// The newest leadership.
+    current: LeadershipEpoch,
+    found: Vec<StaleCommand>,
+}
+
+/// A command of a leader that led no more was carried out, or refused for another reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("revision {revision} is of leadership {given}, which was over: {current} had begun")]
+pub struct StaleCommand {
+    /// The revision that it made.
+    pub revision: Revision,
+    /// The leadership that gave it.
+    pub given: LeadershipEpoch,
+    /// The one that had begun.
+    pub current: LeadershipEpoch,
+}
+
+impl Fencing {
+    /// A new group goes on from a state.
+    pub const fn founded_anew(&mut self, state: &State) {
+        self.current = state.leadership.epoch;
+    }
+
+    /// A command was applied, in the order of the log; true if it came from a leader that leads no more, and was refused.
+    pub fn applied(&mut self, command: &Command, outcome: &Applied) -> bool {
+        let revision = outcome.revision;
+        if outcome.result == Ok(Answer::Began) {
+            self.current = LeadershipEpoch(revision.get());
+            return false;
+        }
+        let current = self.current;
+        let Some(given) = command.leader().filter(|given| *given < current) else {
+            return false;
+        };
+        let is_refused = matches!(outcome.result, Err(Rejection::StaleLeader { .. }));
+        if !is_refused {
+            self.found.push(StaleCommand {
+                revision,
+                given,
+                current,
+            });
+        }
+        is_refused
+    }
+
+    /// Everything that must not have happened, in order.
+    #[must_use]
+    pub fn found(&self) -> &[StaleCommand] {
+        &self.found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::apply::apply;
+    use muster_core::ids::ReplicaId;
+    use muster_core::time::TimeMs;
+
+    use super::*;
+
+    #[test]
+    fn what_an_old_leader_proposes_must_be_refused() {
+        let (mut state, mut fencing) = (State::default(), Fencing::default());
+        let mut give = |command: &Command| {
+            let outcome = apply(&mut state, TimeMs(1), command);
+            (fencing.applied(command, &outcome), outcome)
+        };
+        let began = |replica| Command::LeaderBegan {
+            replica: ReplicaId(replica),
+        };
+        let prune = |epoch| Command::Prune {
+            leader: LeadershipEpoch(epoch),
+        };
+        assert!(!give(&began(1)).0 && !give(&began(2)).0);
+        assert!(give(&prune(1)).0, "a leader that leads no more is refused");
+        let (is_stale, done) = give(&prune(2));
+        assert!(!is_stale && done.result.is_ok());
+        assert_eq!(fencing.found(), []);
+        // As if it had been carried out.
+        assert!(!fencing.applied(&prune(1), &done));
+        assert_eq!(fencing.found().len(), 1);
+        // In a group that goes on from before, that leadership may still be the newest.
+        fencing.founded_anew(&State::default());
+        assert!(!fencing.applied(&prune(1), &done));
+        assert_eq!(fencing.found().len(), 1);
+    }
+}
