@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::command::HostHealth;
+use muster_core::command::{HostHealth, StopReason};
 use muster_core::event::EventKind;
 use muster_core::health::Component;
 use muster_core::ids::{JobId, UnitIndex};
@@ -153,11 +153,30 @@ fn has_effect(seen: &Seen<'_>) -> bool {
     }
     match fault {
         // Whether anything runs on it is a matter of chance.
-        Fault::GpuFaulted => came(|kind| matches!(kind, EventKind::HealthChanged { .. })),
-        Fault::PreemptStorm => came(|kind| matches!(kind, EventKind::AttemptStopping { .. })),
+        Fault::GpuFaulted => {
+            { seen.kinds.iter() }.any(|(_, kind)| is_about_gpu(kind, seen.episode))
+        }
+        Fault::PreemptStorm => came(is_preemption),
         // Events do not tell of it: what was not seen was not.
         Fault::DiskFull | Fault::SnapshotStorm | Fault::DataWiped | Fault::MembersChanged => false,
         _ => !fault.displaces() || came(is_displacement),
+    }
+}
+
+/// Whether something was made room for; users cancel all the time.
+fn is_preemption(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::AttemptStopping { cause, .. } if cause.reason == StopReason::Preempted)
+}
+
+/// Whether the GPU that was broken stands otherwise.
+fn is_about_gpu(kind: &EventKind, episode: &Episode) -> bool {
+    let Some(broken) = episode.gpu else {
+        return false;
+    };
+    match kind {
+        EventKind::HealthChanged { component, .. } => *component == Component::Gpu(broken),
+        EventKind::GpuHealthChanged { gpu, .. } => *gpu == broken,
+        _ => false,
     }
 }
 
@@ -237,6 +256,7 @@ fn displaced(seen: &Seen<'_>) -> Vec<u64> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use muster_core::command::StopCause;
     use muster_core::health::component::Phase;
     use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, LeadershipEpoch, ReplicaId, Revision};
     use muster_core::state::RestartReason;
@@ -341,6 +361,32 @@ mod tests {
             kinds,
         };
         assert_eq!(closed(&seen), Some(300));
+        assert!(has_effect(&seen));
+        // What another GPU shows is no effect of the fault.
+        let others = Seen {
+            kinds: seen.kinds[..1].to_vec(),
+            ..seen
+        };
+        assert!(!has_effect(&others));
+    }
+
+    #[test]
+    fn a_storm_counts_only_if_something_was_preempted() {
+        let episode = Episode::of(Fault::PreemptStorm);
+        let counts = [StopReason::Cancelled, StopReason::Preempted].map(|reason| {
+            let stopping = EventKind::AttemptStopping {
+                job: JobId(1),
+                unit: UnitIndex(0),
+                epoch: AttemptEpoch(2),
+                cause: StopCause::new(reason, String::new()),
+            };
+            has_effect(&Seen {
+                episode: &episode,
+                until_us: 9_000,
+                kinds: vec![(2_000, stopping)],
+            })
+        });
+        assert_eq!(counts, [false, true]);
     }
 
     #[test]
