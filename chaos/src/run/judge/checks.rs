@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::bystanders::Displaced;
-use super::{Evidence, Invariant, Violation};
+use super::{Evidence, Invariant, Violation, untouched};
 use crate::run::book::Book;
 
 /// One promise: what it was held against, and how often it was broken.
@@ -69,6 +69,11 @@ pub(in crate::run) fn judged(evidence: &Evidence) -> Vec<Judged> {
             Invariant::Bystanders,
             displaced(evidence),
             "units that lost their place by a GPU's fault",
+        ),
+        (
+            Invariant::Untouched,
+            untouched::judged(evidence),
+            "faults of replicas during which users were answered all the time",
         ),
         (
             Invariant::Audit,
