@@ -36,6 +36,9 @@ use orders::Orders;
 pub(super) use operator::out_of_use;
 pub(super) use orders::build_library;
 
+/// Whom a fault hit that the cluster did not let anybody make.
+pub(super) const NOBODY: &str = "?";
+
 /// One fault, from the calm before it until the cluster is whole again. Times are those of the run's clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Episode {
@@ -189,7 +192,7 @@ impl Nemesis {
         let target = match self.break_and_repair(fault).await {
             Err(RunError::Client(error)) => {
                 self.odd.push(format!("nobody answers: {}", chain(&error)));
-                "?".to_owned()
+                NOBODY.to_owned()
             }
             made => made?,
         };
