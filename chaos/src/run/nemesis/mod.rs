@@ -294,9 +294,14 @@ impl Nemesis {
         Ok(pictures)
     }
 
-    /// Ends the cluster's processes, but leaves what they wrote.
+    /// Ends the cluster's processes, but leaves what they wrote; for good if that fails.
     pub(super) fn halt(mut self) -> Result<Halted, RunError> {
-        self.cluster.halt()?;
+        if let Err(error) = self.cluster.halt() {
+            self.cluster.keep();
+            let kept = format!("kept for inspection: {}", self.cluster.folder().display());
+            self.timeline.say(Voice::Stage, &kept);
+            return Err(error.into());
+        }
         Ok(Halted {
             disks: self.disks,
             cluster: self.cluster,
