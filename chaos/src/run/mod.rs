@@ -245,6 +245,8 @@ struct Disturbed {
     last: Revision,
     ledger: PathBuf,
     pictures: Vec<Picture>,
+    /// What is wrong with states that could not be read.
+    violations: Vec<Violation>,
     /// From when to when.
     span_us: (u64, u64),
 }
@@ -292,7 +294,7 @@ async fn disturb(
         episode.odd.extend(nemesis.take_odd());
     }
     let heard = watchers.end(last).await;
-    let pictures = nemesis.pictures().await?;
+    let (pictures, violations) = nemesis.pictures().await;
     Ok(Disturbed {
         episodes,
         history: Arc::clone(history),
@@ -301,6 +303,7 @@ async fn disturb(
         last,
         ledger,
         pictures,
+        violations,
         span_us: (from_us, now_us()),
     })
 }
@@ -337,7 +340,8 @@ fn conclude(
     let span_us = disturbed.span_us;
     let operations = disturbed.history.operations();
     let sights = operations.iter().filter_map(Sight::of).collect();
-    let truth = truth::replay(&halted.data_folders(), sights, disturbed.pictures)?;
+    let mut truth = truth::replay(&halted.data_folders(), sights, disturbed.pictures)?;
+    truth.violations.extend(disturbed.violations);
     let evidence = Evidence {
         operations,
         heard: disturbed.heard,

@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use super::clock::now_us;
 use super::history::History;
-use super::judge::Journal;
+use super::judge::{Journal, Violation};
 use super::options::{CALM, DISK_MIB, LOAD_MIN_PER_S, REPLICAS};
 use super::pictures::Picture;
 use super::{Fault, RunError};
@@ -275,23 +275,21 @@ impl Nemesis {
         }
     }
 
-    /// The states of the replicas; fewer if one does not give its own.
-    ///
-    /// # Errors
-    /// If what one gives cannot be read.
-    pub(super) async fn pictures(&self) -> Result<Vec<Picture>, RunError> {
-        let mut pictures = Vec::new();
+    /// The states of the replicas, fewer if one does not give its own; and what is wrong with those that cannot be read.
+    pub(super) async fn pictures(&self) -> (Vec<Picture>, Vec<Violation>) {
+        let (mut pictures, mut violations) = (Vec::new(), Vec::new());
         for (replica, client) in self.pinned.iter().enumerate() {
             let name = self.name_of(replica);
-            match Picture::of(&name, client).await? {
-                Ok(picture) => pictures.push(picture),
+            match Picture::of(&name, client).await {
+                Ok(Ok(picture)) => pictures.push(picture),
+                Ok(Err(violation)) => violations.push(violation),
                 Err(refusal) => {
                     let why = format!("{name} does not give its state: {refusal}");
                     self.timeline.say(Voice::Cluster, &why);
                 }
             }
         }
-        Ok(pictures)
+        (pictures, violations)
     }
 
     /// Ends the cluster's processes, but leaves what they wrote; for good if that fails.
