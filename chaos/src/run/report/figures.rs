@@ -61,7 +61,7 @@ pub struct FaultFigures {
     pub unwritable: Option<Spread>,
     /// Time from each fault until an attempt was placed: where the leader is hit, by the next one (P1).
     pub placed: Option<Spread>,
-    /// Time from each fault until the host that it silenced was known to be lost: the leader's death at the same time must not
+    /// Time from each fault until the very host that it silenced was known to be lost: the leader's death at the same time must not
     /// make it longer (P2).
     pub lost: Option<Spread>,
     /// Time from each fault until what it displaced ran again; only what runs again before the next fault.
@@ -215,11 +215,12 @@ fn placed(seen: &Seen<'_>) -> Option<u64> {
     None
 }
 
-/// Time until a host was known to be lost, in microseconds.
+/// Time until the host that was hit was known to be lost, in microseconds.
 fn lost(seen: &Seen<'_>) -> Option<u64> {
+    let is_hit = |host: &str| seen.episode.target.split(' ').any(|hit| hit == host);
     let is_loss = |kind: &EventKind| {
         let lost = HostHealth::Lost;
-        matches!(kind, EventKind::HostHealthChanged { health, .. } if *health == lost)
+        matches!(kind, EventKind::HostHealthChanged { name, health, .. } if *health == lost && is_hit(name))
     };
     let (at_us, _) = { seen.kinds.iter() }.find(|(_, kind)| is_loss(kind))?;
     Some(at_us - seen.episode.began_us)
@@ -303,7 +304,10 @@ mod tests {
 
     #[test]
     fn what_is_displaced_comes_back_before_the_next_fault_or_not_at_all() {
-        let episode = Episode::of(Fault::HostKilled);
+        let episode = Episode {
+            target: "node01".to_owned(),
+            ..Episode::of(Fault::HostKilled)
+        };
         let (job, unit) = (JobId(1), UnitIndex(0));
         let requeued = EventKind::UnitRequeued {
             job,
@@ -391,7 +395,10 @@ mod tests {
 
     #[test]
     fn a_leader_that_dies_with_a_host_counts_once_another_leads_and_work_was_displaced() {
-        let episode = Episode::of(Fault::LeaderAndHostKilled);
+        let episode = Episode {
+            target: "replica-1 and node02".to_owned(),
+            ..Episode::of(Fault::LeaderAndHostKilled)
+        };
         let led = EventKind::LeaderBegan {
             replica: ReplicaId(2),
             epoch: LeadershipEpoch(7),
@@ -427,6 +434,16 @@ mod tests {
         assert!(has_effect(&seen(&whole)));
         assert_eq!(lost(&seen(&whole)), Some(5_000));
         assert_eq!(lost(&seen(&whole[..2])), None);
+        // Another host than the one that was hit.
+        let other = Episode {
+            target: "replica-1 and node03".to_owned(),
+            ..Episode::of(Fault::LeaderAndHostKilled)
+        };
+        let others = Seen {
+            episode: &other,
+            ..seen(&whole)
+        };
+        assert_eq!(lost(&others), None);
     }
 
     #[test]
