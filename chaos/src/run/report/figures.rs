@@ -66,6 +66,8 @@ pub struct FaultFigures {
     pub lost: Option<Spread>,
     /// Time from each fault until what it displaced ran again; only what runs again before the next fault.
     pub back: Option<Spread>,
+    /// Units that the faults displaced, back or not; without those of jobs that were cancelled before they were back.
+    pub displaced: usize,
     /// Time from each repair until the cluster was whole.
     pub whole: Option<Spread>,
     /// Time from each fault of a GPU until it was committed that nothing is placed there (P4).
@@ -109,10 +111,10 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
         let durations = valid.iter().filter_map(|it| duration_us(it));
         Spread::of(durations.map(|it| it / MS_US).collect())
     };
-    let back = || {
-        let durations = valid.iter().flat_map(|it| displaced(it));
-        Spread::of(durations.map(|it| it / MS_US).collect())
-    };
+    let displacing = valid.iter().filter(|_| fault.displaces());
+    let (back, missing): (Vec<Vec<u64>>, Vec<usize>) = displacing.map(|it| displaced(it)).unzip();
+    let back = back.concat();
+    let missing: usize = missing.into_iter().sum();
     let bystanders = || {
         let heard = evidence.earliest();
         let displaced =
@@ -130,7 +132,8 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
         }),
         placed: spread(&placed),
         lost: fault.loses_host().then(|| spread(&lost)).flatten(),
-        back: fault.displaces().then(back).flatten(),
+        displaced: back.len() + missing,
+        back: Spread::of(back.into_iter().map(|it| it / MS_US).collect()),
         whole: spread(&|it| Some(it.episode.whole_us? - it.episode.healed_us)),
         closed: spread(&closed),
         bystanders: (fault == Fault::GpuFaulted).then(bystanders),
@@ -234,8 +237,8 @@ fn closed(seen: &Seen<'_>) -> Option<u64> {
     Some(at_us - seen.episode.began_us)
 }
 
-/// Times until units that were displaced in the episode ran again, in microseconds.
-fn displaced(seen: &Seen<'_>) -> Vec<u64> {
+/// Times until units that were displaced in the episode ran again, in microseconds, and how many did not before the next fault.
+fn displaced(seen: &Seen<'_>) -> (Vec<u64>, usize) {
     let mut waiting: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
     let mut back = Vec::new();
     for (at_us, kind) in &seen.kinds {
@@ -248,10 +251,14 @@ fn displaced(seen: &Seen<'_>) -> Vec<u64> {
             EventKind::AttemptRunning { job, unit, .. } if waiting.remove(&(*job, *unit)) => {
                 back.push(at_us - seen.episode.began_us);
             }
+            // Nobody waits for them any more.
+            EventKind::JobCancelRequested { job, .. } | EventKind::JobFinished { job, .. } => {
+                waiting.retain(|(of, _)| of != job);
+            }
             _ => {}
         }
     }
-    back
+    (back, waiting.len())
 }
 
 #[cfg(test)]
@@ -334,9 +341,17 @@ mod tests {
         assert!(!has_effect(&seen(&[(2_000, &silent)])));
         assert!(!has_effect(&seen(&[(2_000, &requeued)])), "by chance");
         let lost = seen(&[(2_000, &silent), (2_000, &requeued)]);
-        assert!(has_effect(&lost) && displaced(&lost).is_empty());
+        assert!(has_effect(&lost));
+        assert_eq!(displaced(&lost), (vec![], 1));
         let back = seen(&[(2_000, &requeued), (8_000, &running)]);
-        assert_eq!(displaced(&back), [7_000]);
+        assert_eq!(displaced(&back), (vec![7_000], 0));
+        let cancelled = EventKind::JobCancelRequested {
+            job,
+            author: String::new(),
+            reason: String::new(),
+        };
+        let gone = seen(&[(2_000, &requeued), (3_000, &cancelled)]);
+        assert_eq!(displaced(&gone), (vec![], 0));
     }
 
     #[test]
