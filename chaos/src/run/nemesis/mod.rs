@@ -2,6 +2,7 @@
 
 mod effects;
 mod hosts;
+mod loyal;
 mod members;
 mod operator;
 mod orders;
