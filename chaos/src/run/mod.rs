@@ -133,7 +133,8 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     };
     let random = ChaCha8Rng::seed_from_u64(options.seed);
     let mut nemesis = Nemesis::new(cluster, tools, random, Arc::clone(&history), timeline).await?;
-    let disturbed = match disturb(options, &mut nemesis, &history, timeline).await {
+    let disturbed = disturb(options, &mut nemesis, &history, timeline).await;
+    let disturbed = match disturbed {
         Ok(disturbed) => disturbed,
         Err(error) => {
             leave(nemesis, timeline).await;
