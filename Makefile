@@ -9,7 +9,7 @@ SEEDS ?= 200
 PHILLY_TRACE ?= ../shared/data/traces/philly_jobs.csv.gz
 # How often `make chaos` makes each fault.
 CHAOS_REPETITIONS ?= 9
-# Simulated clusters of `make chaos`, ten minutes each: half an hour of two cores.
+# Simulated clusters of `make chaos`, ten minutes each: three quarters of an hour of two cores.
 CHAOS_SEEDS ?= 500
 # A program of another build: `make chaos PREVIOUS=FILE` upgrades from it as well.
 PREVIOUS ?=
@@ -56,7 +56,7 @@ trials: build ## a training under one fault at a time, on hosts with a network e
 	$(MUSTER_BIN) chaos tasks $(ARGS)
 
 .PHONY: chaos
-chaos: build ## an hour: a cluster under load and every fault, CHAOS_REPETITIONS times each; then CHAOS_SEEDS simulated clusters
+chaos: build ## some 75 minutes of two cores: a cluster under load and every fault, CHAOS_REPETITIONS times each; then CHAOS_SEEDS simulated clusters
 	$(MUSTER_BIN) chaos run --profile all --repetitions $(CHAOS_REPETITIONS) --out chaos-report/all $(ARGS)
 	$(MUSTER_BIN) chaos run --profile snapshot-storm --repetitions $(CHAOS_REPETITIONS) --out chaos-report/snapshots $(ARGS)
 	$(MUSTER_BIN) chaos run --profile wipe-and-rejoin --repetitions $(CHAOS_REPETITIONS) --out chaos-report/wiped $(ARGS)

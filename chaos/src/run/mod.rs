@@ -44,6 +44,7 @@ pub use target::{NamedAgent, TargetOptions, UnfitProcess, run_target};
 use crate::cluster::{ClusterError, ClusterOptions, LocalCluster, NetworkKind, raise_loopback};
 use crate::demo::timeline::{Output, Timeline, Voice};
 use crate::dev::DevError;
+use crate::error_chain::chain;
 use book::Book;
 use clock::now_us;
 use history::History;
@@ -132,10 +133,14 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     };
     let random = ChaCha8Rng::seed_from_u64(options.seed);
     let mut nemesis = Nemesis::new(cluster, tools, random, Arc::clone(&history), timeline).await?;
-    nemesis.prepare(&options.profile.faults()).await?;
-    let from_us = now_us();
-    let disturbed = disturb(options, &mut nemesis, &history, timeline).await?;
-    let to_us = now_us();
+    let disturbed = disturb(options, &mut nemesis, &history, timeline).await;
+    let disturbed = match disturbed {
+        Ok(disturbed) => disturbed,
+        Err(error) => {
+            leave(nemesis, timeline).await;
+            return Err(error);
+        }
+    };
     timeline.say(
         Voice::Stage,
         "the cluster is ended, its log is read and applied again",
@@ -145,7 +150,7 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     let options = options.clone();
     let judged = tokio::task::spawn_blocking(move || {
         let mut halted = halted;
-        let report = conclude(&options, &halted, disturbed, (from_us, to_us));
+        let report = conclude(&options, &halted, disturbed);
         // Whoever has to find out why needs what is left: a run is not repeated exactly.
         if options.keep || !report.as_ref().is_ok_and(RunReport::holds) {
             halted.keep()?;
@@ -156,6 +161,24 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
         report
     });
     judged.await.map_err(panicked)?
+}
+
+/// Ends a cluster on which the run failed, and leaves what it wrote: there is nothing else that tells why.
+async fn leave(nemesis: Nemesis, timeline: Timeline) {
+    let kept = format!(
+        "kept for inspection: {}",
+        nemesis.cluster.folder().display()
+    );
+    let left = tokio::task::spawn_blocking(move || {
+        let mut halted = nemesis.halt()?;
+        halted.keep()?;
+        halted.clear()
+    });
+    // What ended the run is told by whoever called; this came after it.
+    if let Err(error) = left.await.map_err(panicked).flatten() {
+        timeline.say(Voice::Fault, &chain(&error));
+    }
+    timeline.say(Voice::Stage, &kept);
 }
 
 fn panicked(error: tokio::task::JoinError) -> RunError {
@@ -223,21 +246,27 @@ struct Disturbed {
     last: Revision,
     ledger: PathBuf,
     pictures: Vec<Picture>,
+    /// What is wrong with states that could not be read.
+    violations: Vec<Violation>,
+    /// From when to when.
+    span_us: (u64, u64),
 }
 
-/// Lets users and watchers work while the nemesis does, then waits until all jobs have ended.
+/// Makes the cluster ready, lets users and watchers work while the nemesis does, then waits until all jobs have ended.
 async fn disturb(
     options: &RunOptions,
     nemesis: &mut Nemesis,
     history: &Arc<History>,
     timeline: Timeline,
 ) -> Result<Disturbed, RunError> {
+    let faults = options.profile.faults();
+    nemesis.prepare(&faults).await?;
+    let from_us = now_us();
     let cluster = ClientConfig::new(nemesis.cluster.addresses());
     let ledger = nemesis.ledger().to_owned();
     let watchers = Watchers::begin(&cluster, Revision(0)).await?;
     let workshop = Workshop::own(&options.trainer, &ledger);
     let users = Users::begin(&cluster, options.seed, &workshop, history).await?;
-    let faults = options.profile.faults();
     let mut episodes = Vec::new();
     'rounds: for round in 1..=options.repetitions {
         let (of, count) = (options.repetitions, faults.len());
@@ -266,7 +295,7 @@ async fn disturb(
         episode.odd.extend(nemesis.take_odd());
     }
     let heard = watchers.end(last).await;
-    let pictures = nemesis.pictures().await?;
+    let (pictures, violations) = nemesis.pictures().await;
     Ok(Disturbed {
         episodes,
         history: Arc::clone(history),
@@ -275,6 +304,8 @@ async fn disturb(
         last,
         ledger,
         pictures,
+        violations,
+        span_us: (from_us, now_us()),
     })
 }
 
@@ -306,11 +337,12 @@ fn conclude(
     options: &RunOptions,
     halted: &Halted,
     disturbed: Disturbed,
-    span_us: (u64, u64),
 ) -> Result<RunReport, RunError> {
+    let span_us = disturbed.span_us;
     let operations = disturbed.history.operations();
     let sights = operations.iter().filter_map(Sight::of).collect();
-    let truth = truth::replay(&halted.data_folders(), sights, disturbed.pictures)?;
+    let mut truth = truth::replay(&halted.data_folders(), sights, disturbed.pictures)?;
+    truth.violations.extend(disturbed.violations);
     let evidence = Evidence {
         operations,
         heard: disturbed.heard,

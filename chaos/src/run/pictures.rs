@@ -5,7 +5,7 @@ use muster_client::{Client, ClientError};
 use muster_core::state::State;
 use muster_raft_store::backup::Backup;
 
-use super::RunError;
+use super::judge::{Invariant, Violation};
 
 /// An admin of every cluster whose settings name none.
 const ADMIN: &str = "root";
@@ -24,27 +24,28 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// Asks one replica for its whole state; what it says instead if it does not give it.
+    /// Asks one replica for its whole state. What it gives whole must be a state: what is wrong with it otherwise.
     ///
     /// # Errors
-    /// If what it gives cannot be read.
+    /// What it says instead if it does not give it.
     pub(super) async fn of(
         replica: &str,
         client: &Client,
-    ) -> Result<Result<Self, ClientError>, RunError> {
-        let bytes = match saved(client).await {
-            Ok(bytes) => bytes,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        let backup = Backup::<State>::read(&mut bytes.as_slice(), None).map_err(|error| {
-            RunError::Harness(format!("the state of {replica} cannot be read: {error}"))
+    ) -> Result<Result<Self, Violation>, ClientError> {
+        Ok(Self::read(replica, &saved(client).await?))
+    }
+
+    fn read(replica: &str, mut bytes: &[u8]) -> Result<Self, Violation> {
+        let backup = Backup::<State>::read(&mut bytes, None).map_err(|error| Violation {
+            invariant: Invariant::Agreement,
+            text: format!("the state that {replica} gave cannot be read: {error}"),
         })?;
-        Ok(Ok(Self {
+        Ok(Self {
             replica: replica.to_owned(),
             index: backup.index,
             hash: backup.state.state_hash(),
             is_as_kept: backup.has_known_hash,
-        }))
+        })
     }
 }
 
@@ -56,4 +57,15 @@ async fn saved(client: &Client) -> Result<Vec<u8>, ClientError> {
         bytes.extend_from_slice(&part);
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_that_cannot_be_read_is_a_violation() {
+        let found = Picture::read("replica-1", b"no state").map_err(|it| it.invariant);
+        assert_eq!(found, Err(Invariant::Agreement));
+    }
 }

@@ -223,6 +223,20 @@ impl Fault {
         )
     }
 
+    /// Whether it hits replicas alone, and workers for less time than leases last: what runs goes on.
+    #[must_use]
+    pub const fn spares_tasks(self) -> bool {
+        matches!(
+            self,
+            Self::LeaderKilled
+                | Self::FollowerKilled
+                | Self::LeaderPaused
+                | Self::LeaderParted
+                | Self::SnapshotStorm
+                | Self::MembersChanged
+        )
+    }
+
     /// Whether a host is silent by it for long enough to be lost.
     #[must_use]
     pub const fn loses_host(self) -> bool {

@@ -87,16 +87,7 @@ pub(super) fn replay(
         remains.push(Remains::<State>::read(folder, CLUSTER_ID)?);
     }
     let committed = committed(&remains);
-    // The longest account: of those that reach the newest committed entry the one that begins first.
-    let chosen = remains
-        .iter()
-        .filter(|it| it.range().is_some_and(|range| *range.end() >= committed))
-        .min_by_key(|it| it.range().map_or(u64::MAX, |range| *range.start()));
-    let Some(chosen) = chosen else {
-        return Err(RunError::Harness(format!(
-            "no replica has log entry {committed}, which was committed"
-        )));
-    };
+    let (chosen, lost) = account(&remains, committed)?;
     sights.sort_by_key(|sight| sight.revision);
     let mut replay = Replay {
         truth: Truth {
@@ -104,6 +95,7 @@ pub(super) fn replay(
             forgotten: chosen.base.events.compacted(),
             events: kept_events(&chosen.base),
             state: chosen.base.clone(),
+            violations: lost.into_iter().collect(),
             ..Truth::default()
         },
         sights: sights.into_iter().peekable(),
@@ -122,6 +114,34 @@ pub(super) fn replay(
     replay.report_unseen();
     replay.report_unmade(committed);
     Ok(replay.truth)
+}
+
+/// The longest account: of those that reach the newest committed entry the one that begins first. If all are whole from the first
+/// entry on and none reaches it, something committed is lost, and what is left of it is judged.
+fn account(
+    remains: &[Remains<State>],
+    committed: u64,
+) -> Result<(&Remains<State>, Option<Violation>), RunError> {
+    let whole = remains
+        .iter()
+        .filter(|it| it.range().is_some_and(|range| *range.end() >= committed))
+        .min_by_key(|it| it.range().map_or(u64::MAX, |range| *range.start()));
+    if let Some(whole) = whole {
+        return Ok((whole, None));
+    }
+    let text = format!("no replica has log entry {committed}, which was committed");
+    // A log that was cut may as well end with its snapshot.
+    let is_cut = |it: &Remains<State>| it.base.revision > Revision(0);
+    let longest = remains
+        .iter()
+        .max_by_key(|it| it.range().map(|range| *range.end()));
+    match longest {
+        Some(longest) if !remains.iter().any(is_cut) => {
+            let invariant = Invariant::Durability;
+            Ok((longest, Some(Violation { invariant, text })))
+        }
+        _ => Err(RunError::Harness(text)),
+    }
 }
 
 /// The newest committed position: the newest that any replica noted, and what a majority has beyond it. The notes may be
@@ -341,6 +361,7 @@ fn grant_of(state: &State, kind: &EventKind) -> Option<(AttemptEpoch, Grant)> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use muster_core::command::Command;
     use muster_core::ids::ReplicaId;
@@ -467,6 +488,23 @@ mod tests {
         replay.compare(&all, &all[0], last);
         let kinds = [Invariant::Agreement, Invariant::Agreement];
         assert_eq!(invariants(&replay.truth), kinds);
+    }
+
+    #[test]
+    fn a_committed_entry_that_no_replica_has_is_lost() {
+        let some = |count: u64| (0..count).map(|at| entry(at, Vec::new())).collect();
+        let mut all = [remains(some(4), 3), remains(some(6), 5)];
+        let (chosen, lost) = account(&all, 5).unwrap();
+        assert_eq!((chosen.entries.len(), lost), (6, None));
+        let (chosen, lost) = account(&all, 7).unwrap();
+        let invariant = lost.map(|it| it.invariant);
+        assert_eq!(
+            (chosen.entries.len(), invariant),
+            (6, Some(Invariant::Durability))
+        );
+        // It may be in the snapshot.
+        all[0].base.revision = Revision(9);
+        assert!(account(&all, 7).is_err());
     }
 
     #[test]

@@ -1,15 +1,16 @@
-//! P4: the fault of a GPU displaces whoever held that GPU, and nobody else.
+//! P4: the fault of a GPU takes out that GPU and displaces whoever held it, and nobody else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_core::health::Component;
+use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, Revision, UnitIndex};
 use muster_core::state::RestartReason;
 
 use super::{Evidence, Invariant, Violation};
 use crate::run::load::Heard;
-use crate::run::nemesis::Episode;
-use crate::run::truth::Grant;
+use crate::run::nemesis::{Episode, NOBODY};
+use crate::run::truth::{Grant, Truth};
 
 /// Whom a fault of a GPU displaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,14 +75,48 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
             ),
         }));
     }
+    found.extend(left_in_use(&evidence.episodes, &evidence.truth));
     found
+}
+
+/// GPUs that were broken beyond doubt, by the word of their agents, and that the cluster never took out of use. Each is broken once
+/// in a run.
+fn left_in_use(episodes: &[Episode], truth: &Truth) -> Vec<Violation> {
+    let mut found = Vec::new();
+    if truth.base > Revision(0) {
+        return found;
+    }
+    let closed = closed(truth);
+    for episode in episodes.iter().filter(|it| it.target != NOBODY) {
+        if episode.gpu.is_some_and(|gpu| !closed.contains(&gpu)) {
+            let text = format!("{} was broken and stayed in use", episode.target);
+            let invariant = Invariant::Bystanders;
+            found.push(Violation { invariant, text });
+        }
+    }
+    found
+}
+
+/// GPUs on which nothing was to be placed at some time.
+fn closed(truth: &Truth) -> BTreeSet<GpuUuid> {
+    let events = truth.events.values().flatten();
+    // Kinds that this build does not know are none that are judged here.
+    let kinds = events.cloned().map(EventKind::try_from);
+    let closed = kinds.flatten().filter_map(|kind| match kind {
+        EventKind::HealthChanged {
+            component: Component::Gpu(gpu),
+            to,
+            ..
+        } if !to.accepts_work() => Some(gpu),
+        _ => None,
+    });
+    closed.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use muster_core::ids::{GpuUuid, Revision};
+    use muster_core::health::component::Phase;
+    use muster_core::ids::HostId;
     use muster_core::time::TimeMs;
     use muster_proto::v1;
 
@@ -152,5 +187,39 @@ mod tests {
                 bystanders
             }
         );
+    }
+
+    #[test]
+    fn a_broken_gpu_that_stays_in_use_is_noticed() {
+        let changed = |to| {
+            let kind = EventKind::HealthChanged {
+                component: Component::Gpu(GpuUuid(7)),
+                host: HostId(1),
+                host_name: "node01".to_owned(),
+                from: Phase::Healthy,
+                to,
+                rule: "xid".to_owned(),
+                evidence: String::new(),
+            };
+            Truth {
+                events: BTreeMap::from([(Revision(9), vec![v1::Event::from(&kind)])]),
+                ..Truth::default()
+            }
+        };
+        let broken = |gpu| Episode {
+            gpu,
+            ..Episode::of(Fault::GpuFaulted)
+        };
+        let found = |gpu, to| left_in_use(&[broken(gpu)], &changed(to)).len();
+        assert_eq!(found(Some(GpuUuid(7)), Phase::Blocked), 0);
+        assert_eq!(found(Some(GpuUuid(7)), Phase::Suspect), 1);
+        assert_eq!(found(Some(GpuUuid(8)), Phase::Blocked), 1);
+        assert_eq!(found(None, Phase::Suspect), 0);
+        // The fault was not made.
+        let refused = Episode {
+            target: NOBODY.to_owned(),
+            ..broken(Some(GpuUuid(8)))
+        };
+        assert_eq!(left_in_use(&[refused], &changed(Phase::Blocked)).len(), 0);
     }
 }

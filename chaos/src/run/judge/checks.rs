@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::bystanders::Displaced;
-use super::{Evidence, Invariant, Violation};
+use super::progress::orderly;
+use super::{Evidence, Invariant, Violation, untouched};
 use crate::run::book::Book;
 
 /// One promise: what it was held against, and how often it was broken.
@@ -71,6 +72,11 @@ pub(in crate::run) fn judged(evidence: &Evidence) -> Vec<Judged> {
             "units that lost their place by a GPU's fault",
         ),
         (
+            Invariant::Untouched,
+            untouched::judged(evidence),
+            "faults of replicas during which users were answered all the time",
+        ),
+        (
             Invariant::Audit,
             count(truth.audits),
             "looks at the whole state",
@@ -93,7 +99,7 @@ pub(in crate::run) fn judged(evidence: &Evidence) -> Vec<Judged> {
         ),
         (
             Invariant::Orderly,
-            orderly_calls(evidence),
+            orderly(&evidence.episodes, &evidence.operations).len(),
             "calls while replicas and agents were replaced in good order",
         ),
     ]
@@ -173,16 +179,6 @@ fn displaced(evidence: &Evidence) -> usize {
     let episodes = evidence.episodes.iter();
     let displaced = episodes.map(|it| Displaced::by(it, &heard, &evidence.truth.grants));
     displaced.map(|it| it.holders + it.bystanders.len()).sum()
-}
-
-fn orderly_calls(evidence: &Evidence) -> usize {
-    let orderly = evidence.episodes.iter().filter(|it| it.fault.is_orderly());
-    let calls = orderly.map(|episode| {
-        let span = episode.began_us..episode.ended_us();
-        let within = evidence.operations.iter();
-        within.filter(|it| span.contains(&it.invoked_us)).count()
-    });
-    calls.sum()
 }
 
 #[cfg(test)]

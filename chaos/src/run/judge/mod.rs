@@ -7,6 +7,7 @@ pub(super) mod order;
 mod progress;
 pub(super) mod tasks;
 pub(super) mod told;
+mod untouched;
 pub(super) mod watch;
 
 use std::collections::BTreeMap;
@@ -39,8 +40,10 @@ pub enum Invariant {
     Durability,
     /// I6: a gang runs in one attempt at a time.
     GangAtomicity,
-    /// P4: the fault of a GPU displaces whoever held it, and nobody else.
+    /// P4: the fault of a GPU takes out that GPU and displaces whoever held it, and nobody else.
     Bystanders,
+    /// P1: what runs goes on while replicas die, stand still, come and go.
+    Untouched,
     /// I8, I13 and more: the audit of the state.
     Audit,
     /// I9: reads and writes have one order, in which nothing goes back.
@@ -65,7 +68,8 @@ impl Invariant {
             Self::Fencing => "I3 old leaders change nothing",
             Self::Durability => "I4/I5 what was acknowledged stays, once",
             Self::GangAtomicity => "I6 a gang in one attempt",
-            Self::Bystanders => "P4 a GPU's fault displaces nobody else",
+            Self::Bystanders => "P4 a GPU's fault takes out that GPU, and nobody else",
+            Self::Untouched => "P1 replicas' faults cost nobody its place",
             Self::Audit => "the state is sound",
             Self::Linearizability => "I9 one order of reads and writes",
             Self::Watch => "I10 watchers hear everything, once, in order",
@@ -140,6 +144,7 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
     found.extend(tasks::judge(&evidence.book, &evidence.truth));
     found.extend(journals::judge(&evidence.journals, &evidence.truth));
     found.extend(bystanders::judge(evidence));
+    found.extend(untouched::judge(evidence));
     found.extend(progress::judge(evidence));
     found.sort_by_key(|violation| violation.invariant);
     found

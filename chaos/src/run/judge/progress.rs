@@ -5,9 +5,20 @@ use muster_proto::convert::host_to_wire;
 use muster_proto::v1;
 
 use super::{Evidence, Invariant, Violation};
-use crate::run::history::Outcome;
-use crate::run::nemesis::out_of_use;
+use crate::run::history::{Operation, Outcome};
+use crate::run::nemesis::{Episode, out_of_use};
 
+/// Reasons for which a call of the load may be refused in a cluster that is well: a job that has ended cannot be cancelled, one that
+/// ended long ago is forgotten (whether too soon is judged by I4), a queue or the cluster is full, or what is asked for waits until
+/// no replica is of an older build. Whatever else is refused fails.
+const HONEST_REFUSALS: [&str; 6] = [
+    "JOB_FINISHED",
+    "UNKNOWN_JOB",
+    "QUEUE_FULL",
+    "CLUSTER_FULL",
+    "OVER_LIMIT",
+    "FEATURE_NOT_YET",
+];
 /// Jobs that live at the end and are named; the others are counted.
 const JOBS_TOLD: usize = 10;
 
@@ -19,24 +30,43 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
             let text = format!("{} ({}): {odd}", episode.fault.words(), episode.target);
             violation(Invariant::Progress, text);
         }
-        if !episode.fault.is_orderly() {
-            continue;
-        }
-        let within = evidence
-            .operations
-            .iter()
-            .filter(|it| (episode.began_us..episode.ended_us()).contains(&it.invoked_us));
-        for operation in within {
-            if let Outcome::Unknown(why) = &operation.outcome {
-                let call = operation.call;
-                violation(Invariant::Orderly, format!("{call:?} failed: {why}"));
-            }
+    }
+    for operation in orderly(&evidence.episodes, &evidence.operations) {
+        if let Some(why) = failure(&operation.outcome) {
+            let call = operation.call;
+            violation(Invariant::Orderly, format!("{call:?} failed: {why}"));
         }
     }
     if let Some(text) = what_has_not_ended(&evidence.truth.state) {
         violation(Invariant::Progress, text);
     }
     found
+}
+
+/// Calls of which any part was while replicas and agents were replaced in good order. What was called before the cluster was whole
+/// from the fault before may fail by that one.
+pub(super) fn orderly<'a>(episodes: &[Episode], operations: &'a [Operation]) -> Vec<&'a Operation> {
+    let mut found = Vec::new();
+    let mut whole_us = 0;
+    for episode in episodes {
+        let span = whole_us..episode.ended_us();
+        let is_within =
+            |it: &&Operation| span.contains(&it.invoked_us) && it.completed_us >= episode.began_us;
+        if episode.fault.is_orderly() {
+            found.extend(operations.iter().filter(is_within));
+        }
+        whole_us = episode.ended_us();
+    }
+    found
+}
+
+/// Why a call failed that had to succeed, or to be refused for a good reason.
+fn failure(outcome: &Outcome) -> Option<&str> {
+    match outcome {
+        Outcome::Unknown(why) => Some(why),
+        Outcome::Refused(reason) if !HONEST_REFUSALS.contains(&reason.as_str()) => Some(reason),
+        Outcome::Refused(_) | Outcome::Done(_) => None,
+    }
 }
 
 /// The jobs that live where all should have ended, with what keeps their GPUs from them; none if there are none.
@@ -61,4 +91,58 @@ fn what_has_not_ended(state: &State) -> Option<String> {
         text += &format!("; out of use: {}", out_of_use.join(", "));
     }
     Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::JobId;
+
+    use super::*;
+    use crate::run::Fault;
+    use crate::run::history::Call;
+
+    fn call(invoked_us: u64, completed_us: u64, outcome: Outcome) -> Operation {
+        Operation {
+            user: 0,
+            call: Call::Read(JobId(1)),
+            invoked_us,
+            completed_us,
+            outcome,
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_is_not_the_callers_is_a_failure() {
+        let refused = |reason: &str| Outcome::Refused(reason.to_owned());
+        assert_eq!(failure(&refused("JOB_FINISHED")), None);
+        for reason in ["Internal", "Unimplemented", "ROLE_TOO_WEAK"] {
+            assert_eq!(failure(&refused(reason)), Some(reason));
+        }
+        let unknown = Outcome::Unknown("no answer".to_owned());
+        assert_eq!(failure(&unknown), Some("no answer"));
+    }
+
+    #[test]
+    fn a_call_that_the_first_stop_cuts_is_within_one_that_an_earlier_fault_delays_is_not() {
+        let unknown = || Outcome::Unknown(String::new());
+        let operations = [
+            call(500, 900, unknown()),
+            // Cut by the first stop.
+            call(7_500, 8_500, unknown()),
+            // Called while the fault before was not over.
+            call(5_500, 8_500, unknown()),
+            call(8_600, 8_700, unknown()),
+            call(9_600, 9_700, unknown()),
+        ];
+        let rolled = Episode {
+            began_us: 8_000,
+            healed_us: 9_000,
+            whole_us: Some(9_500),
+            ..Episode::of(Fault::RolledOver)
+        };
+        let episodes = [Episode::of(Fault::SyncFailed), rolled];
+        let within = orderly(&episodes, &operations);
+        let invoked: Vec<u64> = within.iter().map(|it| it.invoked_us).collect();
+        assert_eq!(invoked, [7_500, 8_600]);
+    }
 }

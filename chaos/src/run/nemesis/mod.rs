@@ -2,6 +2,7 @@
 
 mod effects;
 mod hosts;
+mod loyal;
 mod members;
 mod operator;
 mod orders;
@@ -22,7 +23,7 @@ use serde::Serialize;
 
 use super::clock::now_us;
 use super::history::History;
-use super::judge::Journal;
+use super::judge::{Journal, Violation};
 use super::options::{CALM, DISK_MIB, LOAD_MIN_PER_S, REPLICAS};
 use super::pictures::Picture;
 use super::{Fault, RunError};
@@ -35,6 +36,9 @@ use orders::Orders;
 
 pub(super) use operator::out_of_use;
 pub(super) use orders::build_library;
+
+/// Whom a fault hit that the cluster did not let anybody make.
+pub(super) const NOBODY: &str = "?";
 
 /// One fault, from the calm before it until the cluster is whole again. Times are those of the run's clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -189,7 +193,7 @@ impl Nemesis {
         let target = match self.break_and_repair(fault).await {
             Err(RunError::Client(error)) => {
                 self.odd.push(format!("nobody answers: {}", chain(&error)));
-                "?".to_owned()
+                NOBODY.to_owned()
             }
             made => made?,
         };
@@ -272,28 +276,31 @@ impl Nemesis {
         }
     }
 
-    /// The states of the replicas; fewer if one does not give its own.
-    ///
-    /// # Errors
-    /// If what one gives cannot be read.
-    pub(super) async fn pictures(&self) -> Result<Vec<Picture>, RunError> {
-        let mut pictures = Vec::new();
+    /// The states of the replicas, fewer if one does not give its own; and what is wrong with those that cannot be read.
+    pub(super) async fn pictures(&self) -> (Vec<Picture>, Vec<Violation>) {
+        let (mut pictures, mut violations) = (Vec::new(), Vec::new());
         for (replica, client) in self.pinned.iter().enumerate() {
             let name = self.name_of(replica);
-            match Picture::of(&name, client).await? {
-                Ok(picture) => pictures.push(picture),
+            match Picture::of(&name, client).await {
+                Ok(Ok(picture)) => pictures.push(picture),
+                Ok(Err(violation)) => violations.push(violation),
                 Err(refusal) => {
                     let why = format!("{name} does not give its state: {refusal}");
                     self.timeline.say(Voice::Cluster, &why);
                 }
             }
         }
-        Ok(pictures)
+        (pictures, violations)
     }
 
-    /// Ends the cluster's processes, but leaves what they wrote.
+    /// Ends the cluster's processes, but leaves what they wrote; for good if that fails.
     pub(super) fn halt(mut self) -> Result<Halted, RunError> {
-        self.cluster.halt()?;
+        if let Err(error) = self.cluster.halt() {
+            self.cluster.keep();
+            let kept = format!("kept for inspection: {}", self.cluster.folder().display());
+            self.timeline.say(Voice::Stage, &kept);
+            return Err(error.into());
+        }
         Ok(Halted {
             disks: self.disks,
             cluster: self.cluster,

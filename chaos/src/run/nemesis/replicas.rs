@@ -1,13 +1,19 @@
 //! Faults of replicas.
 
+use std::sync::Arc;
+
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 use rustix::io::Errno;
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Nemesis;
 use super::effects::{Effect, last_entry, snapshots_of};
+use super::loyal::Loyal;
 use super::orders::Orders;
 use crate::cluster::Direction;
+use crate::run::load::Workshop;
 use crate::run::options::{
     AWAY, CLOCK_STEP_S, POLL, SHORT_FAULT, SLOW_SYNC_MS, SNAPSHOTS, WHOLE_PATIENCE, WORKERS,
 };
@@ -53,12 +59,30 @@ impl Nemesis {
         Ok(self.name_of(replica))
     }
 
+    /// Users go to the others: a client that asks the old leader alone is there to be told something wrong.
     pub(super) async fn part_leader(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
+        let mut loyal = self.loyal_to(replica).await?;
+        let job = loyal.submit().await;
         self.cluster.part_replica(replica)?;
-        sleep(SHORT_FAULT).await;
-        self.cluster.join_replica(replica)?;
+        let until = Instant::now() + SHORT_FAULT;
+        let join = async {
+            sleep_until(until).await;
+            self.cluster.join_replica(replica)
+        };
+        let (joined, asked) = tokio::join!(join, loyal.insist(job, until));
+        joined?;
+        if asked == 0 {
+            self.effect = Some(Effect::Known(false));
+        }
         Ok(self.name_of(replica))
+    }
+
+    async fn loyal_to(&mut self, replica: usize) -> Result<Loyal, RunError> {
+        let address = self.cluster.addresses().swap_remove(replica);
+        let random = ChaCha8Rng::seed_from_u64(self.random.random());
+        let (_, spec) = Workshop::own(&self.tools.trainer, &self.tools.ledger).sample();
+        Ok(Loyal::to(address, Arc::clone(&self.history), random, spec).await?)
     }
 
     /// A replica whose disk is full goes on in the room that its log has already, or stops; then it must come back once there

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::command::HostHealth;
+use muster_core::command::{HostHealth, StopReason};
 use muster_core::event::EventKind;
 use muster_core::health::Component;
 use muster_core::ids::{JobId, UnitIndex};
@@ -61,11 +61,13 @@ pub struct FaultFigures {
     pub unwritable: Option<Spread>,
     /// Time from each fault until an attempt was placed: where the leader is hit, by the next one (P1).
     pub placed: Option<Spread>,
-    /// Time from each fault until the host that it silenced was known to be lost: the leader's death at the same time must not
+    /// Time from each fault until the very host that it silenced was known to be lost: the leader's death at the same time must not
     /// make it longer (P2).
     pub lost: Option<Spread>,
     /// Time from each fault until what it displaced ran again; only what runs again before the next fault.
     pub back: Option<Spread>,
+    /// Units that the faults displaced, back or not; without those of jobs that were cancelled before they were back.
+    pub displaced: usize,
     /// Time from each repair until the cluster was whole.
     pub whole: Option<Spread>,
     /// Time from each fault of a GPU until it was committed that nothing is placed there (P4).
@@ -109,10 +111,10 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
         let durations = valid.iter().filter_map(|it| duration_us(it));
         Spread::of(durations.map(|it| it / MS_US).collect())
     };
-    let back = || {
-        let durations = valid.iter().flat_map(|it| displaced(it));
-        Spread::of(durations.map(|it| it / MS_US).collect())
-    };
+    let displacing = valid.iter().filter(|_| fault.displaces());
+    let (back, missing): (Vec<Vec<u64>>, Vec<usize>) = displacing.map(|it| displaced(it)).unzip();
+    let back = back.concat();
+    let missing: usize = missing.into_iter().sum();
     let bystanders = || {
         let heard = evidence.earliest();
         let displaced =
@@ -130,7 +132,8 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
         }),
         placed: spread(&placed),
         lost: fault.loses_host().then(|| spread(&lost)).flatten(),
-        back: fault.displaces().then(back).flatten(),
+        displaced: back.len() + missing,
+        back: Spread::of(back.into_iter().map(|it| it / MS_US).collect()),
         whole: spread(&|it| Some(it.episode.whole_us? - it.episode.healed_us)),
         closed: spread(&closed),
         bystanders: (fault == Fault::GpuFaulted).then(bystanders),
@@ -153,11 +156,30 @@ fn has_effect(seen: &Seen<'_>) -> bool {
     }
     match fault {
         // Whether anything runs on it is a matter of chance.
-        Fault::GpuFaulted => came(|kind| matches!(kind, EventKind::HealthChanged { .. })),
-        Fault::PreemptStorm => came(|kind| matches!(kind, EventKind::AttemptStopping { .. })),
+        Fault::GpuFaulted => {
+            { seen.kinds.iter() }.any(|(_, kind)| is_about_gpu(kind, seen.episode))
+        }
+        Fault::PreemptStorm => came(is_preemption),
         // Events do not tell of it: what was not seen was not.
         Fault::DiskFull | Fault::SnapshotStorm | Fault::DataWiped | Fault::MembersChanged => false,
         _ => !fault.displaces() || came(is_displacement),
+    }
+}
+
+/// Whether something was made room for; users cancel all the time.
+fn is_preemption(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::AttemptStopping { cause, .. } if cause.reason == StopReason::Preempted)
+}
+
+/// Whether the GPU that was broken stands otherwise.
+fn is_about_gpu(kind: &EventKind, episode: &Episode) -> bool {
+    let Some(broken) = episode.gpu else {
+        return false;
+    };
+    match kind {
+        EventKind::HealthChanged { component, .. } => *component == Component::Gpu(broken),
+        EventKind::GpuHealthChanged { gpu, .. } => *gpu == broken,
+        _ => false,
     }
 }
 
@@ -196,11 +218,12 @@ fn placed(seen: &Seen<'_>) -> Option<u64> {
     None
 }
 
-/// Time until a host was known to be lost, in microseconds.
+/// Time until the host that was hit was known to be lost, in microseconds.
 fn lost(seen: &Seen<'_>) -> Option<u64> {
+    let is_hit = |host: &str| seen.episode.target.split(' ').any(|hit| hit == host);
     let is_loss = |kind: &EventKind| {
         let lost = HostHealth::Lost;
-        matches!(kind, EventKind::HostHealthChanged { health, .. } if *health == lost)
+        matches!(kind, EventKind::HostHealthChanged { name, health, .. } if *health == lost && is_hit(name))
     };
     let (at_us, _) = { seen.kinds.iter() }.find(|(_, kind)| is_loss(kind))?;
     Some(at_us - seen.episode.began_us)
@@ -214,8 +237,8 @@ fn closed(seen: &Seen<'_>) -> Option<u64> {
     Some(at_us - seen.episode.began_us)
 }
 
-/// Times until units that were displaced in the episode ran again, in microseconds.
-fn displaced(seen: &Seen<'_>) -> Vec<u64> {
+/// Times until units that were displaced in the episode ran again, in microseconds, and how many did not before the next fault.
+fn displaced(seen: &Seen<'_>) -> (Vec<u64>, usize) {
     let mut waiting: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
     let mut back = Vec::new();
     for (at_us, kind) in &seen.kinds {
@@ -228,15 +251,20 @@ fn displaced(seen: &Seen<'_>) -> Vec<u64> {
             EventKind::AttemptRunning { job, unit, .. } if waiting.remove(&(*job, *unit)) => {
                 back.push(at_us - seen.episode.began_us);
             }
+            // Nobody waits for them any more.
+            EventKind::JobCancelRequested { job, .. } | EventKind::JobFinished { job, .. } => {
+                waiting.retain(|(of, _)| of != job);
+            }
             _ => {}
         }
     }
-    back
+    (back, waiting.len())
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use muster_core::command::StopCause;
     use muster_core::health::component::Phase;
     use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, LeadershipEpoch, ReplicaId, Revision};
     use muster_core::state::RestartReason;
@@ -283,7 +311,10 @@ mod tests {
 
     #[test]
     fn what_is_displaced_comes_back_before_the_next_fault_or_not_at_all() {
-        let episode = Episode::of(Fault::HostKilled);
+        let episode = Episode {
+            target: "node01".to_owned(),
+            ..Episode::of(Fault::HostKilled)
+        };
         let (job, unit) = (JobId(1), UnitIndex(0));
         let requeued = EventKind::UnitRequeued {
             job,
@@ -310,9 +341,17 @@ mod tests {
         assert!(!has_effect(&seen(&[(2_000, &silent)])));
         assert!(!has_effect(&seen(&[(2_000, &requeued)])), "by chance");
         let lost = seen(&[(2_000, &silent), (2_000, &requeued)]);
-        assert!(has_effect(&lost) && displaced(&lost).is_empty());
+        assert!(has_effect(&lost));
+        assert_eq!(displaced(&lost), (vec![], 1));
         let back = seen(&[(2_000, &requeued), (8_000, &running)]);
-        assert_eq!(displaced(&back), [7_000]);
+        assert_eq!(displaced(&back), (vec![7_000], 0));
+        let cancelled = EventKind::JobCancelRequested {
+            job,
+            author: String::new(),
+            reason: String::new(),
+        };
+        let gone = seen(&[(2_000, &requeued), (3_000, &cancelled)]);
+        assert_eq!(displaced(&gone), (vec![], 0));
     }
 
     #[test]
@@ -341,11 +380,40 @@ mod tests {
             kinds,
         };
         assert_eq!(closed(&seen), Some(300));
+        assert!(has_effect(&seen));
+        // What another GPU shows is no effect of the fault.
+        let others = Seen {
+            kinds: seen.kinds[..1].to_vec(),
+            ..seen
+        };
+        assert!(!has_effect(&others));
+    }
+
+    #[test]
+    fn a_storm_counts_only_if_something_was_preempted() {
+        let episode = Episode::of(Fault::PreemptStorm);
+        let counts = [StopReason::Cancelled, StopReason::Preempted].map(|reason| {
+            let stopping = EventKind::AttemptStopping {
+                job: JobId(1),
+                unit: UnitIndex(0),
+                epoch: AttemptEpoch(2),
+                cause: StopCause::new(reason, String::new()),
+            };
+            has_effect(&Seen {
+                episode: &episode,
+                until_us: 9_000,
+                kinds: vec![(2_000, stopping)],
+            })
+        });
+        assert_eq!(counts, [false, true]);
     }
 
     #[test]
     fn a_leader_that_dies_with_a_host_counts_once_another_leads_and_work_was_displaced() {
-        let episode = Episode::of(Fault::LeaderAndHostKilled);
+        let episode = Episode {
+            target: "replica-1 and node02".to_owned(),
+            ..Episode::of(Fault::LeaderAndHostKilled)
+        };
         let led = EventKind::LeaderBegan {
             replica: ReplicaId(2),
             epoch: LeadershipEpoch(7),
@@ -381,6 +449,16 @@ mod tests {
         assert!(has_effect(&seen(&whole)));
         assert_eq!(lost(&seen(&whole)), Some(5_000));
         assert_eq!(lost(&seen(&whole[..2])), None);
+        // Another host than the one that was hit.
+        let other = Episode {
+            target: "replica-1 and node03".to_owned(),
+            ..Episode::of(Fault::LeaderAndHostKilled)
+        };
+        let others = Seen {
+            episode: &other,
+            ..seen(&whole)
+        };
+        assert_eq!(lost(&others), None);
     }
 
     #[test]

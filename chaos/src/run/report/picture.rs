@@ -1,20 +1,22 @@
 //! The run as a picture: who led, what was broken, when nobody could write, and who held which GPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, GpuUuid};
 use muster_simulate::report::{Axis, Picture};
 
 use crate::run::Fault;
+use crate::run::history::Operation;
 use crate::run::judge::Evidence;
 use crate::run::nemesis::Episode;
+use crate::run::options::REPLICAS;
 
 /// Time without an acknowledged write that is drawn, in microseconds.
 const GAP_US_MIN: u64 = 250_000;
-/// Rows of replicas: at least those of a cluster of our own, at most so many of another one.
-const REPLICAS_MIN: usize = 3;
-const REPLICAS_MAX: usize = 16;
+/// Replicas that have a row in any case: those that founded a cluster of our own.
+const FOUNDERS: RangeInclusive<u64> = 1..=REPLICAS as u64;
 /// How replicas are called, before their id.
 const REPLICA_PREFIX: &str = "replica-";
 /// Height of a row with a name, and of one of the many GPUs, in pixels.
@@ -28,15 +30,17 @@ const GAP: &str = "hsl(4 70% 40%)";
 const DOWN: &str = "hsl(0 0% 25%)";
 const STILL: &str = "hsl(0 0% 60%)";
 const CUT: &str = "hsl(285 45% 60%)";
+const OTHERWISE: &str = "hsl(175 45% 45%)";
 /// Hue between one job's colour and the next, in degrees: the golden angle keeps neighbours apart.
 const HUE_STEP: f64 = 137.508;
 
 /// What the colours mean.
-pub(super) const LEGEND: [(&str, &str); 7] = [
+pub(super) const LEGEND: [(&str, &str); 8] = [
     ("leads", LEADER),
     ("does not run", DOWN),
     ("stands still", STILL),
     ("cut off", CUT),
+    ("without its data, its disk full, or replaced", OTHERWISE),
     ("broken", FAULT),
     ("repaired, not yet whole", REPAIR),
     ("no write acknowledged", GAP),
@@ -46,22 +50,22 @@ pub(super) const LEGEND: [(&str, &str); 7] = [
 pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> String {
     let seconds = |at_us: u64| at_us.saturating_sub(from_us) as f64 / 1e6;
     let led = leaderships(evidence, to_us);
-    let replicas = led.iter().map(|(replica, ..)| replica + 1).max();
-    let replicas = replicas.unwrap_or(0).max(REPLICAS_MIN);
+    let ids = rows_of(&led, &evidence.episodes);
+    let replicas = ids.len();
     let rows = replicas + 2;
     let axis = Axis::linear("seconds", seconds(to_us));
     let mut picture = Picture::new(axis, Axis::rows(rows), rows as f64 * ROW_HEIGHT);
-    for replica in 0..replicas {
-        picture.row_name(replica, &format!("replica {}", replica + 1));
-    }
-    for (replica, began_us, ended_us) in led {
-        let span = (seconds(began_us), seconds(ended_us));
-        picture.bar(replica, span, LEADER, "leads");
-    }
-    for episode in &evidence.episodes {
-        if let Some((replica, colour)) = struck(episode).filter(|(row, _)| *row < replicas) {
-            let span = (seconds(episode.began_us), seconds(episode.healed_us));
-            picture.bar(replica, span, colour, episode.fault.words());
+    for (row, id) in ids.iter().enumerate() {
+        picture.row_name(row, &format!("replica {id}"));
+        for (_, began_us, ended_us) in led.iter().filter(|(leader, ..)| leader == id) {
+            let span = (seconds(*began_us), seconds(*ended_us));
+            picture.bar(row, span, LEADER, "leads");
+        }
+        for episode in &evidence.episodes {
+            if let Some(colour) = struck(episode, *id) {
+                let span = (seconds(episode.began_us), seconds(episode.healed_us));
+                picture.bar(row, span, colour, episode.fault.words());
+            }
         }
     }
     picture.row_name(replicas, "faults");
@@ -73,21 +77,40 @@ pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> S
         picture.bar(replicas, (healed, ended), REPAIR, &title);
     }
     picture.row_name(replicas + 1, "gaps");
-    let written = evidence.operations.iter().filter(|it| it.is_write());
-    let ends: Vec<u64> = written.map(|it| it.completed_us).collect();
-    for (before, after) in ends.iter().zip(ends.iter().skip(1)) {
-        if after - before >= GAP_US_MIN {
-            let title = format!("{:.2} s without a write", (after - before) as f64 / 1e6);
-            let span = (seconds(*before), seconds(*after));
-            picture.bar(replicas + 1, span, GAP, &title);
-        }
+    for (before, after) in gaps(&evidence.operations, from_us, evidence.calls_until_us) {
+        let title = format!("{:.2} s without a write", (after - before) as f64 / 1e6);
+        let span = (seconds(before), seconds(after));
+        picture.bar(replicas + 1, span, GAP, &title);
     }
     picture.finish()
 }
 
-/// The replica that a fault silences, by its position, and the colour for how; none if it silences none.
-fn struck(episode: &Episode) -> Option<(usize, &'static str)> {
+/// Long times without an acknowledged write; one after the last write lasts until nobody called any more.
+fn gaps(operations: &[Operation], from_us: u64, until_us: u64) -> Vec<(u64, u64)> {
+    let written = operations.iter().filter(|it| it.is_write());
+    let mut times: Vec<u64> = written.map(|it| it.completed_us).collect();
+    let last_us = times.last().copied();
+    if last_us.is_none() {
+        times.push(from_us);
+    }
+    times.push(until_us.max(last_us.unwrap_or(from_us)));
+    let pairs = times.iter().zip(times.iter().skip(1));
+    let long = pairs.filter(|(before, after)| *after - *before >= GAP_US_MIN);
+    long.map(|(before, after)| (*before, *after)).collect()
+}
+
+/// The replicas that have a row, by id: those that founded a cluster of our own, whoever led, and whoever was hit.
+fn rows_of(led: &[(u64, u64, u64)], episodes: &[Episode]) -> BTreeSet<u64> {
+    let leaders = led.iter().map(|(id, ..)| *id);
+    let hit = episodes.iter().filter_map(target_of);
+    FOUNDERS.chain(leaders).chain(hit).collect()
+}
+
+/// The colour for what a fault does to a replica; none if it does nothing that silences it.
+fn struck(episode: &Episode, id: u64) -> Option<&'static str> {
     let colour = match episode.fault {
+        // One after the other, all of them.
+        Fault::RolledOver | Fault::Upgraded => return Some(OTHERWISE),
         Fault::LeaderKilled
         | Fault::FollowerKilled
         | Fault::LeaderAndHostKilled
@@ -95,23 +118,25 @@ fn struck(episode: &Episode) -> Option<(usize, &'static str)> {
         | Fault::SnapshotStorm => DOWN,
         Fault::LeaderPaused => STILL,
         Fault::LeaderDeaf | Fault::LeaderMute | Fault::LeaderParted => CUT,
+        Fault::DataWiped | Fault::DiskFull | Fault::MembersChanged => OTHERWISE,
         _ => return None,
     };
-    let name = episode.target.split(' ').next()?;
-    let id: usize = name.strip_prefix(REPLICA_PREFIX)?.parse().ok()?;
-    Some((id.checked_sub(1)?, colour))
+    (target_of(episode) == Some(id)).then_some(colour)
 }
 
-/// Who led from when to when: position, then microseconds.
-fn leaderships(evidence: &Evidence, to_us: u64) -> Vec<(usize, u64, u64)> {
-    let began: Vec<(u64, usize)> = evidence
+/// The id of the replica that a fault hits, if it is one.
+fn target_of(episode: &Episode) -> Option<u64> {
+    let name = episode.target.split(' ').next()?;
+    name.strip_prefix(REPLICA_PREFIX)?.parse().ok()
+}
+
+/// Who led from when to when: id, then microseconds.
+fn leaderships(evidence: &Evidence, to_us: u64) -> Vec<(u64, u64, u64)> {
+    let began: Vec<(u64, u64)> = evidence
         .earliest()
         .kinds_since(0)
         .filter_map(|(at_us, kind)| match kind {
-            EventKind::LeaderBegan { replica, .. } => {
-                let position = usize::try_from(replica.get()).ok()?.checked_sub(1)?;
-                (position < REPLICAS_MAX).then_some((at_us, position))
-            }
+            EventKind::LeaderBegan { replica, .. } => Some((at_us, replica.get())),
             _ => None,
         })
         .collect();
@@ -168,24 +193,61 @@ pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> Stri
 
 #[cfg(test)]
 mod tests {
+    use muster_core::ids::{JobId, Revision};
+
     use super::*;
+    use crate::run::history::{Answer, Call, Outcome};
 
     #[test]
     fn what_silences_a_replica_is_drawn_in_its_own_row() {
-        let struck_by = |fault, target: &str| {
-            struck(&Episode {
-                target: target.to_owned(),
+        let struck_by = |fault, target: &str, id| {
+            let target = target.to_owned();
+            let episode = Episode {
+                target,
                 ..Episode::of(fault)
-            })
+            };
+            struck(&episode, id)
         };
-        let both = struck_by(Fault::LeaderAndHostKilled, "replica-3 and node02");
-        assert_eq!(both, Some((2, DOWN)));
-        assert_eq!(
-            struck_by(Fault::LeaderPaused, "replica-1"),
-            Some((0, STILL))
-        );
-        assert_eq!(struck_by(Fault::LeaderMute, "replica-2"), Some((1, CUT)));
-        assert_eq!(struck_by(Fault::HostKilled, "node01"), None);
-        assert_eq!(struck_by(Fault::LeaderKilled, "?"), None);
+        let both = |id| struck_by(Fault::LeaderAndHostKilled, "replica-3 and node02", id);
+        assert_eq!([both(2), both(3)], [None, Some(DOWN)]);
+        let paused = struck_by(Fault::LeaderPaused, "replica-1", 1);
+        assert_eq!(paused, Some(STILL));
+        assert_eq!(struck_by(Fault::LeaderMute, "replica-2", 2), Some(CUT));
+        assert_eq!(struck_by(Fault::HostKilled, "node01", 1), None);
+        assert_eq!(struck_by(Fault::LeaderKilled, "?", 1), None);
+        let wiped = struck_by(Fault::DataWiped, "replica-2", 2);
+        assert_eq!(wiped, Some(OTHERWISE));
+        assert_eq!(struck_by(Fault::RolledOver, "all", 3), Some(OTHERWISE));
+    }
+
+    #[test]
+    fn every_replica_that_led_or_was_hit_has_a_row() {
+        let hit = Episode {
+            target: "replica-19".to_owned(),
+            ..Episode::of(Fault::MembersChanged)
+        };
+        let rows = rows_of(&[(21, 0, 9)], &[hit]);
+        assert_eq!(rows.into_iter().collect::<Vec<_>>(), [1, 2, 3, 19, 21]);
+    }
+
+    #[test]
+    fn a_gap_after_the_last_write_lasts_until_nobody_called_any_more() {
+        let write = |completed_us| Operation {
+            user: 0,
+            call: Call::Cancel(JobId(1)),
+            invoked_us: completed_us,
+            completed_us,
+            outcome: Outcome::Done(Answer {
+                job: JobId(1),
+                revision: Revision(1),
+                phase: None,
+            }),
+        };
+        let operations = [1_000_000, 1_100_000, 2_000_000].map(write);
+        let first = (1_100_000, 2_000_000);
+        assert_eq!(gaps(&operations, 0, 2_100_000), [first]);
+        let last = (2_000_000, 9_000_000);
+        assert_eq!(gaps(&operations, 0, 9_000_000), [first, last]);
+        assert_eq!(gaps(&[], 0, 9_000_000), [(0, 9_000_000)]);
     }
 }

@@ -92,9 +92,18 @@ fn fault_row(figures: &FaultFigures) -> Vec<String> {
         spread(figures.unwritable),
         spread(figures.placed),
         spread(figures.lost),
-        spread(figures.back),
+        back(figures),
         spread(figures.whole),
     ]
+}
+
+/// What was displaced and ran again before the next fault, of how much.
+fn back(figures: &FaultFigures) -> String {
+    match (figures.back, figures.displaced) {
+        (None, 0) => spread(None),
+        (None, displaced) => format!("0 of {displaced}"),
+        (back, displaced) => format!("{} of {displaced}", spread(back)),
+    }
 }
 
 /// P4, where GPUs were broken.
@@ -198,7 +207,8 @@ mod tests {
                 unwritable: Some(spread),
                 placed: None,
                 lost: None,
-                back: None,
+                back: Some(spread),
+                displaced: made + 2,
                 whole: None,
                 closed: Some(spread),
                 bystanders: Some(0),
@@ -214,6 +224,7 @@ mod tests {
         let text = report(3).to_string();
         for part in [
             "| 0.12 / 0.34 / 0.34 s, 3 |",
+            "| 0.12 / 0.34 / 0.34 s, 3 of 5 |",
             "| I10 watchers hear everything, once, in order | 40 revisions | 0 violations |",
             "placed there any more after 0.12 / 0.34 / 0.34 s, 3; 0 units",
             "fewer than 9 repetitions",
