@@ -424,10 +424,9 @@ impl Relay {
         let is_over = self.stream.is_none()
             || matches!(self.process, Process::Ended)
             || self.looks.count >= LOOKS_OF_AN_END;
-        if is_over && !standing.running && !self.is_doubtful(standing, now_ms) {
-            if let Some(code) = standing.exit_code {
-                self.has_ended(code);
-            }
+        let is_over = is_over && !standing.running && !self.is_doubtful(standing, now_ms);
+        if let Some(code) = standing.exit_code.filter(|_| is_over) {
+            self.has_ended(code);
         }
     }
 
