@@ -490,6 +490,28 @@ fn what_is_not_there_is_its_jobs_until_several_users_miss_it_on_a_host() {
 }
 
 #[test]
+fn a_component_that_says_its_class_is_named_alone() {
+    let blame = Play::of(&[not_there()]).attribute().blame;
+    let named = |class, name| {
+        Blame {
+            class,
+            ..blame.clone()
+        }
+        .named(name)
+    };
+    let paid = "70 % sure, charged to nobody";
+    assert_eq!(
+        named(Class::Host, Some("host node04")),
+        format!("host node04, {paid}")
+    );
+    assert_eq!(
+        named(Class::Gpu, Some("GPU-1")),
+        format!("gpu (GPU-1), {paid}")
+    );
+    assert_eq!(named(Class::User, None), format!("user, {paid}"));
+}
+
+#[test]
 fn a_storage_fault_of_the_host_explains_what_looks_like_a_users_error() {
     let mut play = Play::of(&[code(1, "FileNotFoundError: [Errno 2] /data/x")]);
     play = play.found("mount_missing", Component::Host(HostId(1)), 30);
