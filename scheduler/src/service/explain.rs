@@ -6,7 +6,7 @@ use muster_core::feasibility::{Asker, Freed, Ledger};
 use muster_core::health::Component;
 use muster_core::health::attribution::Blame;
 use muster_core::ids::{HostId, JobId, TaskIndex, UnitIndex};
-use muster_core::plan::{Blocker, ClassCount, Explanation, explain_while};
+use muster_core::plan::{Blocker, ClassCount, Explanation, explain_while, instead};
 use muster_core::spec::TaskGroup;
 use muster_core::state::{Host, Job, State};
 use muster_proto::v1;
@@ -132,7 +132,7 @@ fn narrow(count: u64) -> u32 {
 
 /// Why it waits; and why it did not simply go on, if it ran before.
 fn summary(state: &State, job: &Job, explanation: &Explanation) -> String {
-    let waits = why_it_waits(job, explanation);
+    let waits = why_it_waits(state, job, explanation);
     let unit = job.waiting_units().next().and_then(|unit| job.unit(unit));
     match unit.and_then(|unit| unit.past.last()) {
         Some(last) => {
@@ -160,8 +160,13 @@ fn blamed_on(state: &State, blame: &Blame) -> String {
     blame.named(component.as_deref())
 }
 
-fn why_it_waits(job: &Job, explanation: &Explanation) -> String {
+fn why_it_waits(state: &State, job: &Job, explanation: &Explanation) -> String {
     match &explanation.blocker {
+        Some(blocker @ Blocker::NoSuchHost { .. }) => {
+            let unit = job.waiting_units().next();
+            let instead = unit.and_then(|unit| instead(state, job, unit));
+            instead.map_or_else(|| blocker.to_string(), |it| format!("{blocker}; {it}"))
+        }
         Some(blocker) => blocker.to_string(),
         None if job.phase.is_terminal() && !job.finish_reason.is_empty() => {
             format!("the job has ended: {}", job.finish_reason)
