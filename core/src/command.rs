@@ -26,7 +26,8 @@ pub use crate::command::checkpoint::CheckpointCommit;
 pub use crate::command::claim::{Claiming, Move, Moving, Victim};
 pub use crate::command::defaults::JobDefaults;
 pub use crate::command::exit::{
-    EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, LastSeen, MemoryEnd, NO_ACCOUNT, SignalSender,
+    EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, LastSeen, MemoryEnd, NO_ACCOUNT, NOT_THERE,
+    SignalSender,
 };
 pub use crate::command::health::HealthCommand;
 pub use crate::command::member::MemberSwap;

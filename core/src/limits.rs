@@ -129,6 +129,9 @@ pub const HALTS_PER_ATTEMPT_MAX: usize = 16;
 pub const BACKOFF_MS_MAX: u64 = 3_600_000;
 /// Start errors in a row after which a unit fails: a typing error in a command must not loop.
 pub const START_ERRORS_MAX: usize = 5;
+/// The same where what the job names was not there each time, on hosts of which more than one was tried or only one is up: it is
+/// mistyped rather than missing.
+pub const STARTS_NOT_THERE_MAX: usize = 3;
 /// The same for start errors that were all of one host while there are others: the host is to blame, but nothing may loop
 /// for ever. No more than are remembered.
 pub const START_ERRORS_OF_ONE_HOST_MAX: usize = ATTEMPTS_KEPT_PER_UNIT_MAX;

@@ -99,7 +99,7 @@ pub enum Rejection {
     #[error("pipeline {0} does not exist, or ended so long ago that it is forgotten")]
     UnknownPipeline(PipelineId),
     /// The job is finished already.
-    #[error("job {job} has ended already: it is {phase}")]
+    #[error("job {job} has already ended: {phase}")]
     JobFinished {
         /// Which job.
         job: JobId,

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use muster_core::command::NOT_THERE;
 use rustix::process::getpid;
 
 use crate::cgroup::{Cgroups, KeptCgroups, Limits};
@@ -174,19 +175,27 @@ impl Ready {
 /// Starts the main process, and opens what tells of its end.
 fn spawn(program: Program, setup: ChildSetup) -> Result<Started, String> {
     let Program { mut command, path } = program;
-    let started = match path {
-        Some(path) => start::program(&command, &path, &setup),
-        None => {
-            sys::set_up_in_child(&mut command, setup);
-            start::command(&mut command)
-        }
+    let Some(path) = path else {
+        sys::set_up_in_child(&mut command, setup);
+        let started = start::command(&mut command);
+        return started.map_err(|error| start_failed(&command, &error));
     };
-    started.map_err(|error| start_failed(&command, &error))
+    start::program(&command, &path, &setup).map_err(|error| {
+        let words = start_failed(&command, &error);
+        // It was found a moment ago: what its first line names is not there.
+        let is_jobs = error.kind() == io::ErrorKind::NotFound;
+        if is_jobs { not_there(&words) } else { words }
+    })
 }
 
 fn start_failed(command: &Command, error: &io::Error) -> String {
     let program = command.get_program().display();
     format!("starting `{program}` failed: {error}")
+}
+
+/// Begins the words for what a job names and is not there: nobody is to take the host for broken.
+pub(crate) fn not_there(words: &str) -> String {
+    format!("{NOT_THERE}: {words}")
 }
 
 /// What to start. A program of the host must be there to be started; a container's is its image's business.
@@ -214,7 +223,12 @@ fn find_program(
             command,
             path: Some(path),
         }),
-        Err(error) => Err(start_failed(&command, &error)),
+        Err(error) => {
+            let words = start_failed(&command, &error);
+            let is_named = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied];
+            let is_jobs = is_named.contains(&error.kind());
+            Err(if is_jobs { not_there(&words) } else { words })
+        }
     }
 }
 
@@ -238,17 +252,28 @@ pub(crate) fn working_directory(
     let is_there = spec
         .identity
         .acting(|| Ok(fs::metadata(path.join("."))?.is_dir()));
-    match is_there {
-        Ok(true) => Ok(path),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(format!(
-            "the working directory `{}` is not open to the account that the task runs as: {error}",
-            path.display()
-        )),
-        _ => Err(format!(
-            "the working directory `{}` is not there",
-            path.display()
-        )),
-    }
+    let shown = path.display();
+    let words = match &is_there {
+        Ok(true) => return Ok(path),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => format!(
+            "the working directory `{shown}` is not open to the account that the task runs as: {error}"
+        ),
+        Err(error) if !is_absence(error) => {
+            return Err(format!(
+                "the working directory `{shown}` does not answer: {error}"
+            ));
+        }
+        _ => format!("the working directory `{shown}` is not there"),
+    };
+    // The task's own folder is made by its host.
+    let is_named = spec.assignment.working_directory.is_some();
+    Err(if is_named { not_there(&words) } else { words })
+}
+
+/// Whether a file system says that there is no such folder, and not that it does not work.
+fn is_absence(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    kinds.contains(&error.kind())
 }
 
 /// The command of a task that is a process of the host.

@@ -12,6 +12,7 @@ use muster_core::spec::{Secret, SecretForm};
 
 use crate::files;
 use crate::limits::SECRET_BYTES_MAX;
+use crate::ready::not_there;
 use crate::secret_folder::SecretFolder;
 use crate::spec::TaskSpec;
 
@@ -45,10 +46,9 @@ impl Secrets {
     fn fill(&mut self, spec: &TaskSpec) -> Result<(), String> {
         let mut folder = None;
         for secret in &spec.assignment.execution.secrets {
-            let added = self.add(secret, spec, &mut folder);
-            added.map_err(|error| {
-                format!("giving it the secret `{}` failed: {error}", secret.name)
-            })?;
+            let bytes = find(secret, spec)?;
+            let added = self.add((secret, bytes), spec, &mut folder);
+            added.map_err(|error| failed(secret, &error))?;
         }
         match (&spec.identity.account, folder) {
             (Some(account), Some(folder)) => { folder.give_to(account) }
@@ -69,13 +69,10 @@ impl Secrets {
 
     fn add(
         &mut self,
-        secret: &Secret,
+        (secret, bytes): (&Secret, Vec<u8>),
         spec: &TaskSpec,
         folder: &mut Option<SecretFolder>,
     ) -> Result<(), String> {
-        let source = spec.secrets.source.as_ref();
-        let source = source.ok_or("this host has no folder of secrets (secrets_dir)")?;
-        let bytes = read(&source.join(&secret.name)).map_err(|error| error.to_string())?;
         let (variable, value) = match &secret.form {
             SecretForm::Variable(variable) => (variable, value(bytes)?),
             SecretForm::File(variable) => {
@@ -115,6 +112,23 @@ pub(crate) fn remove(folder: Option<&Path>) {
         // The agent tries again when it lets the task go, and says so if it cannot.
         drop(files::remove_directory(folder));
     }
+}
+
+/// Reads a secret from the host's folder.
+fn find(secret: &Secret, spec: &TaskSpec) -> Result<Vec<u8>, String> {
+    let Some(source) = &spec.secrets.source else {
+        let words = "this host has no folder of secrets (secrets_dir)";
+        return Err(not_there(&failed(secret, words)));
+    };
+    read(&source.join(&secret.name)).map_err(|error| {
+        let words = failed(secret, &error.to_string());
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        if is_missing { not_there(&words) } else { words }
+    })
+}
+
+fn failed(secret: &Secret, error: &str) -> String {
+    format!("giving it the secret `{}` failed: {error}", secret.name)
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

@@ -42,7 +42,34 @@ impl BlameView {
         };
         let percent = self.confidence_permille / 10;
         let component = self.component.as_deref();
-        let component = component.map_or_else(String::new, |it| format!(" ({it})"));
-        format!("{}{component}, {payer}, {percent} % sure", self.class)
+        let class = &self.class;
+        let what = match component {
+            // It says its class itself: `host node04`.
+            Some(name) if name.split(' ').next() == Some(class.as_str()) => name.to_owned(),
+            Some(name) => format!("{class} ({name})"),
+            None => class.clone(),
+        };
+        format!("{what}, {payer}, {percent} % sure")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_named_once() {
+        let blame = v1::Blame {
+            class: "host".to_owned(),
+            component: Some(v1::Component {
+                kind: Some(v1::component::Kind::HostId(4)),
+            }),
+            host: "node04".to_owned(),
+            charge: "infra".to_owned(),
+            confidence_permille: 700,
+            ..v1::Blame::default()
+        };
+        let text = BlameView::from(blame).text();
+        assert_eq!(text, "host node04, the infrastructure pays, 70 % sure");
     }
 }

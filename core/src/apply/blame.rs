@@ -27,6 +27,8 @@ const NCCL_CRASH: &str = "nccl_segv";
 pub(super) struct Found {
     pub(super) attribution: Attribution,
     end: BadEnd,
+    /// Whether it ended for want of what its job names, and may speak for others that miss something there.
+    speaks_of_host: bool,
     place: Place,
 }
 
@@ -51,9 +53,13 @@ impl Step<'_> {
         let component = blamed.cloned().unwrap_or(Component::Host(host));
         let mut place = self.place_of(host, &component);
         place.belongs_to(job);
+        let exit = verdict::decisive_run(attempt).and_then(|run| run.exit.as_ref());
+        let speaks_of_host =
+            exit.is_some_and(Exit::names_what_is_not_there) && !attribution.takes_back;
         Some(Found {
             attribution,
             end,
+            speaks_of_host,
             place,
         })
     }
@@ -94,7 +100,11 @@ impl Step<'_> {
     pub(super) fn follow_blame(&mut self, found: &Found) {
         let rules = self.state.health_rules.set.clone();
         self.tell_book(&found.place, |book, place| {
-            book.ended(&rules, &found.attribution, &found.end, place)
+            let effects = book.ended(&rules, &found.attribution, &found.end, place);
+            if found.speaks_of_host {
+                book.keep_end(&found.end);
+            }
+            effects
         });
     }
 
@@ -153,14 +163,7 @@ fn attribute(
         .collect();
     let culprit = verdict::decisive_run(attempt);
     let exit = culprit.and_then(|culprit| culprit.exit.as_ref());
-    let end = BadEnd {
-        at: now,
-        job: job.id,
-        program: culprit.map_or_else(|| user_of(job), |run| program(job, run)),
-        hosts: attempt.hosts(),
-        gpus: culprit.map_or_else(Vec::new, |culprit| culprit.gpus.clone()),
-        cause: exit.and_then(|exit| evidence::cause(&exit.evidence)),
-    };
+    let end = bad_end(state, job, attempt);
     let since = progress(known);
     let history = History {
         attempts: since.iter().filter_map(past_failure).collect(),
@@ -183,6 +186,23 @@ fn attribute(
         history: &history,
     });
     Some((found, end))
+}
+
+/// What is remembered of an end.
+fn bad_end(state: &State, job: &Job, attempt: &Attempt) -> BadEnd {
+    let culprit = verdict::decisive_run(attempt);
+    let exit = culprit.and_then(|culprit| culprit.exit.as_ref());
+    if let Some(run) = culprit.filter(|_| exit.is_some_and(Exit::names_what_is_not_there)) {
+        return BadEnd::of_a_name(state.time, (job.id, &job.spec.user), run.host);
+    }
+    BadEnd {
+        at: state.time,
+        job: job.id,
+        program: culprit.map_or_else(|| user_of(job), |run| program(job, run)),
+        hosts: attempt.hosts(),
+        gpus: culprit.map_or_else(Vec::new, |culprit| culprit.gpus.clone()),
+        cause: exit.and_then(|exit| evidence::cause(&exit.evidence)),
+    }
 }
 
 /// What a job itself says that an end means, by its rules or by the codes that mean the same for all.
@@ -257,8 +277,11 @@ fn progress(unit: &Unit) -> &[PastAttempt] {
 /// A failure of the job's own, so far as anybody knew.
 fn past_failure(past: &PastAttempt) -> Option<PastFailure> {
     let exit = past.exit.as_ref().filter(|exit| exit.code != Some(0))?;
+    // What its job names and several miss may be mistyped all the same: elsewhere it shows.
+    let is_sites = |blame: &Blame| blame.class == Class::Site && !exit.names_what_is_not_there();
     let is_others = |blame: &Blame| {
-        blame.charge == Charge::Infra || matches!(blame.class, Class::Scheduler | Class::Site)
+        let is_schedulers = blame.class == Class::Scheduler;
+        blame.charge == Charge::Infra || is_schedulers || is_sites(blame)
     };
     let is_own = !past.blame.as_deref().is_some_and(is_others);
     is_own.then(|| PastFailure {

@@ -4,9 +4,9 @@ use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length, words};
 use crate::command::{Block, BlockTarget, Planned, StopCause, StopReason};
 use crate::event::EventKind;
-use crate::health::Component;
 use crate::health::component::{self, Actor, Change, Phase};
 use crate::health::guard_rails::Rails;
+use crate::health::{Component, SECOND_MS};
 use crate::ids::{GpuUuid, HostId, JobId, RequestId, TaskIndex, UnitIndex};
 use crate::limits;
 use crate::rejection::Rejection;
@@ -397,8 +397,7 @@ fn require_author(author: &str) -> Result<(), Rejection> {
 fn check_times(block: &Block, now: TimeMs) -> Result<(), Rejection> {
     let begins_at = block.planned.map_or(now, |planned| planned.at);
     if block.planned.is_some() && begins_at <= now {
-        let rule = format!("must lie after the cluster's time, {now}");
-        return Err(invalid("planned.at", rule));
+        return Err(invalid("planned.at", "must lie in the future".to_owned()));
     }
     if let Some(Planned { notice_ms, .. }) = block.planned
         && notice_ms > Planned::NOTICE_MS_MAX
@@ -407,13 +406,27 @@ fn check_times(block: &Block, now: TimeMs) -> Result<(), Rejection> {
         let rule = format!("must be at most {limit} (NOTICE_MS_MAX)");
         return Err(invalid("planned.notice_ms", rule));
     }
-    if { block.expires_at }.is_some_and(|expires_at| expires_at <= begins_at) {
-        let rule = format!("must lie after the block begins, {begins_at}");
+    if let Some(expires_at) = block.expires_at
+        && expires_at <= begins_at
+    {
+        let gap = gap(expires_at, begins_at);
+        let rule = format!("must lie after the block begins, and lies {gap}");
         return Err(invalid("expires_at", rule));
     }
-    if { block.planned.and(block.drain_deadline) }.is_some_and(|deadline| deadline < begins_at) {
-        let rule = format!("must not lie before the block begins, {begins_at}");
+    if let Some(deadline) = block.planned.and(block.drain_deadline)
+        && deadline < begins_at
+    {
+        let gap = gap(deadline, begins_at);
+        let rule = format!("must not lie before the block begins, and lies {gap}");
         return Err(invalid("drain_deadline", rule));
     }
     Ok(())
+}
+
+/// How much earlier one time is, for people.
+fn gap(earlier: TimeMs, later: TimeMs) -> String {
+    match later.since(earlier) {
+        0 => "at the same time".to_owned(),
+        gap_ms => format!("{} s before", gap_ms.div_ceil(SECOND_MS)),
+    }
 }

@@ -297,6 +297,8 @@ fn judge_start_error(
             limits::START_ERRORS_OF_ONE_HOST_MAX,
             "START_ERRORS_OF_ONE_HOST_MAX",
         )
+    } else if names_what_is_not_there(run, unit) {
+        (limits::STARTS_NOT_THERE_MAX, "STARTS_NOT_THERE_MAX")
     } else {
         (limits::START_ERRORS_MAX, "START_ERRORS_MAX")
     };
@@ -307,6 +309,13 @@ fn judge_start_error(
         };
     }
     infrastructure(detail, delay_ms)
+}
+
+/// Whether what its job names was not there at any of the starts in a row that failed.
+fn names_what_is_not_there(run: &TaskRun, unit: &Unit) -> bool {
+    let of_past = unit.start_errors().filter_map(|past| past.exit.as_ref());
+    let mut exits = run.exit.iter().chain(of_past);
+    exits.all(Exit::names_what_is_not_there)
 }
 
 /// Whether the start errors in a row were all of this host, while another one is up that may do better.

@@ -12,6 +12,10 @@ pub const EXIT_DO_NOT_RESTART: i32 = 93;
 /// How the start error of a task begins that may run as nobody on its host: the site gave its user no account there.
 pub const NO_ACCOUNT: &str = "NO_ACCOUNT";
 
+/// How the start error of a task begins that names what is not there: a program, a working directory or a secret. It is the
+/// job's own fault as long as no others find the same on that host.
+pub const NOT_THERE: &str = "NOT_THERE";
+
 /// How a process ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
@@ -61,6 +65,13 @@ impl Exit {
     pub fn lacked_an_account(&self) -> bool {
         let error = self.start_error.as_deref();
         error.is_some_and(|error| error.starts_with(NO_ACCOUNT))
+    }
+
+    /// Whether it could not be started because a program, a working directory or a secret that its job names is not there.
+    #[must_use]
+    pub fn names_what_is_not_there(&self) -> bool {
+        let error = self.start_error.as_deref();
+        error.is_some_and(|error| error.starts_with(NOT_THERE))
     }
 
     /// The same end, as readers before command format 4 know it.

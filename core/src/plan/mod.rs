@@ -11,6 +11,7 @@ mod claims;
 mod defragment;
 mod diagnose;
 mod explain;
+mod instead;
 mod order;
 mod places;
 mod potential;
@@ -34,6 +35,7 @@ pub use claims::MOVES_TRIED_AGAIN_MS;
 pub use explain::{
     Basis, ClassCount, Explanation, Position, Remedy, Start, blocker, explain, explain_while,
 };
+pub use instead::instead;
 pub use reason::{Reason, WaitingByReason};
 
 pub(crate) use capacity::positions;

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use crate::ids::{TaskIndex, UnitIndex};
 use crate::plan::Blocker;
 use crate::plan::capacity::Capacity;
+use crate::plan::sentence::cpus;
 use crate::plan::unit::{self, Lack};
 use crate::spec::{Resources, TaskGroup};
 use crate::state::{Host, HostClass, Job, State};
@@ -41,7 +42,7 @@ pub(super) fn impossible(state: &State, job: &Job, unit: UnitIndex) -> Option<Bl
 }
 
 /// Tasks of a group that are enough.
-fn enough(group: &TaskGroup) -> u32 {
+pub(super) fn enough(group: &TaskGroup) -> u32 {
     let count_min = group.layout.count_min.unwrap_or(group.count);
     count_min.min(group.count)
 }
@@ -232,24 +233,28 @@ fn no_room(parts: &[Part<'_>]) -> String {
     format!("room for {tasks} tasks at once")
 }
 
-/// Resources for people: `8 GPUs (H100 or H200), 16 CPUs, 65536 MiB`.
+/// Resources for people: `8 GPUs (H100 or H200), 16 CPUs, 65536 MiB`; what is not asked for is left out.
 pub(super) fn describe(resources: &Resources) -> String {
-    let mut text = String::new();
-    if resources.gpus > 0 {
-        let _infallible = write!(text, "{} GPUs", resources.gpus);
-        if !resources.gpu_models.is_empty() {
-            let _infallible = write!(text, " ({})", resources.gpu_models.join(" or "));
-        }
-        text.push_str(", ");
+    let Resources {
+        gpus,
+        gpu_models,
+        cpus_milli,
+        memory_mib,
+    } = resources;
+    let mut parts = Vec::new();
+    match &gpu_models[..] {
+        _ if *gpus == 0 => {}
+        [] => parts.push(format!("{gpus} GPUs")),
+        models => parts.push(format!("{gpus} GPUs ({})", models.join(" or "))),
     }
-    let (whole, thousandths) = (resources.cpus_milli / 1_000, resources.cpus_milli % 1_000);
-    let _infallible = match thousandths {
-        0 => write!(text, "{whole} CPUs, {} MiB", resources.memory_mib),
-        _ => write!(
-            text,
-            "{whole}.{thousandths:03} CPUs, {} MiB",
-            resources.memory_mib
-        ),
-    };
-    text
+    if *cpus_milli > 0 {
+        parts.push(format!("{} CPUs", cpus(*cpus_milli)));
+    }
+    if *memory_mib > 0 {
+        parts.push(format!("{memory_mib} MiB"));
+    }
+    if parts.is_empty() {
+        return "room for one more task".to_owned();
+    }
+    parts.join(", ")
 }

@@ -320,6 +320,10 @@ impl fmt::Display for LimitReached {
         write!(
             formatter,
             "queue {queue} would have {would_be} {resource} ({used} + {asked}), its {kind} is {limit}"
-        )
+        )?;
+        if asked > limit {
+            formatter.write_str(": it is over that by itself, and waiting does not help")?;
+        }
+        Ok(())
     }
 }

@@ -1,12 +1,15 @@
 //! Health: findings that the state has not heard, repairs and checks that ended or may begin, and what time brings.
 
+use std::collections::BTreeSet;
+
 use crate::apply::is_idle_component;
 use crate::command::{Command, HealthCommand, HostHealth};
 use crate::health::Component;
 use crate::health::book::WorkStep;
 use crate::health::component::Phase;
+use crate::health::lemons::{Feature, Score};
 use crate::health::rules::DeviceAction;
-use crate::ids::LeadershipEpoch;
+use crate::ids::{HostId, LeadershipEpoch};
 use crate::reactor::contact::Report;
 use crate::state::{Host, Pools, State};
 use crate::time::TimeMs;
@@ -138,10 +141,26 @@ pub fn lemons(leader: LeadershipEpoch, state: &State, now: TimeMs) -> Vec<Comman
         let works = known.is_some_and(|it| it.health == HostHealth::Up && it.accepts_work());
         works && !state.health.is_refused_lemon(*host, now)
     });
-    working
-        .take(LEMONS_PER_LOOK_MAX)
+    let mut working: Vec<(HostId, Score)> = working.collect();
+    drop_accused_by_one_user(state, &mut working);
+    let drained = working.into_iter().take(LEMONS_PER_LOOK_MAX);
+    drained
         .map(|(host, _)| Command::Health(HealthCommand::DrainLemon { leader, host }))
         .collect()
+}
+
+/// Leaves hosts out that only failures of one user's jobs make lemons: the user may be at fault. It is asked here and not where
+/// the command is applied, so that replicas of builds that do not ask apply the same.
+fn drop_accused_by_one_user(state: &State, lemons: &mut Vec<(HostId, Score)>) {
+    let least = state.health_rules.set.lemon_milli();
+    let is_by_jobs = |score: &Score| score.without(Feature::SingleFailures) < least;
+    let by_jobs = lemons.iter().filter(|(_, score)| is_by_jobs(score));
+    let by_jobs: BTreeSet<HostId> = by_jobs.map(|(host, _)| *host).collect();
+    if by_jobs.is_empty() {
+        return;
+    }
+    let by_one = state.accused_by_one_user(&by_jobs);
+    lemons.retain(|(host, _)| !by_one.contains(host));
 }
 
 /// Whether nothing runs on a component, its worker is there to be told, and the rails allow it.

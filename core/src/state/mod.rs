@@ -4,6 +4,7 @@
 //! consistent picture without stopping `apply`. Only `apply` changes it; `index` is derived from the
 //! rest and never stored.
 
+mod accusers;
 mod attempts;
 mod avoided;
 mod cell_index;

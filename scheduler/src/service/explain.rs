@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use muster_core::feasibility::{Asker, Freed, Ledger};
-use muster_core::ids::{JobId, TaskIndex, UnitIndex};
-use muster_core::plan::{Blocker, ClassCount, Explanation, explain_while};
+use muster_core::health::Component;
+use muster_core::health::attribution::Blame;
+use muster_core::ids::{HostId, JobId, TaskIndex, UnitIndex};
+use muster_core::plan::{Blocker, ClassCount, Explanation, explain_while, instead};
 use muster_core::spec::TaskGroup;
 use muster_core::state::{Host, Job, State};
 use muster_proto::v1;
@@ -48,7 +50,7 @@ pub(crate) fn job(
     Ok(v1::ExplainJobResponse {
         revision: state.revision.get(),
         phase: v1::JobPhase::from(job.phase).into(),
-        summary: summary(job, &explanation),
+        summary: summary(state, job, &explanation),
         blocker: explanation.blocker.as_ref().map(Into::into),
         unit: unit.unwrap_or_default().get(),
         units_waiting: explanation.waiting_units,
@@ -129,21 +131,42 @@ fn narrow(count: u64) -> u32 {
 }
 
 /// Why it waits; and why it did not simply go on, if it ran before.
-fn summary(job: &Job, explanation: &Explanation) -> String {
-    let waits = why_it_waits(job, explanation);
+fn summary(state: &State, job: &Job, explanation: &Explanation) -> String {
+    let waits = why_it_waits(state, job, explanation);
     let unit = job.waiting_units().next().and_then(|unit| job.unit(unit));
     match unit.and_then(|unit| unit.past.last()) {
         Some(last) => {
             let blame = last.blame.as_deref();
-            let blamed = blame.map_or_else(String::new, |blame| format!(" (blamed on: {blame})"));
+            let blamed = blame.map_or_else(String::new, |blame| {
+                format!(" (blamed on: {})", blamed_on(state, blame))
+            });
             format!("{waits}; its last attempt ended: {}{blamed}", last.detail)
         }
         None => waits,
     }
 }
 
-fn why_it_waits(job: &Job, explanation: &Explanation) -> String {
+/// Whom the end of an attempt is blamed on, by the names that people know.
+fn blamed_on(state: &State, blame: &Blame) -> String {
+    let host_name = |id: HostId| {
+        let host = state.host(id);
+        host.map_or_else(|| id.to_string(), |host| host.name.to_string())
+    };
+    let component = blame.component.as_ref().map(|component| match component {
+        Component::Host(host) => format!("host {}", host_name(*host)),
+        Component::Nic { host, name } => format!("{name} on {}", host_name(*host)),
+        other => other.to_string(),
+    });
+    blame.named(component.as_deref())
+}
+
+fn why_it_waits(state: &State, job: &Job, explanation: &Explanation) -> String {
     match &explanation.blocker {
+        Some(blocker @ Blocker::NoSuchHost { .. }) => {
+            let unit = job.waiting_units().next();
+            let instead = unit.and_then(|unit| instead(state, job, unit));
+            instead.map_or_else(|| blocker.to_string(), |it| format!("{blocker}; {it}"))
+        }
         Some(blocker) => blocker.to_string(),
         None if job.phase.is_terminal() && !job.finish_reason.is_empty() => {
             format!("the job has ended: {}", job.finish_reason)

@@ -350,6 +350,8 @@ fn a_secret_that_cannot_be_given_fails_the_start_without_a_word_of_it() {
         name: "token".to_owned(),
         form: SecretForm::Variable("TOKEN".to_owned()),
     }];
-    let error = start(task, &[]).hear_exit().start_error.unwrap();
+    let exit = start(task, &[]).hear_exit();
+    assert!(exit.names_what_is_not_there(), "{exit:?}");
+    let error = exit.start_error.unwrap();
     assert!(error.contains("no folder of secrets"), "{error}");
 }

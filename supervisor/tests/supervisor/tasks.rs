@@ -151,10 +151,12 @@ fn what_cannot_be_started_says_why() {
     let mut task = script("");
     task.command = vec!["/nonexistent/program".to_owned()];
     let exit = Rig::start(task, LONG_LEASE_MS).hear_exit();
+    assert!(exit.names_what_is_not_there(), "{exit:?}");
     assert!(exit.start_error.unwrap().contains("/nonexistent/program"));
     let mut task = script("true");
     task.working_directory = Some("/nonexistent/folder".to_owned());
     let exit = Rig::start(task, LONG_LEASE_MS).hear_exit();
+    assert!(exit.names_what_is_not_there(), "{exit:?}");
     assert!(exit.start_error.unwrap().contains("/nonexistent/folder"));
 }
 

@@ -220,7 +220,9 @@ async fn cancelling_what_has_ended_or_never_was_is_refused() {
     let run = cluster.muster(&["job", "cancel", &job.to_string()]).await;
     run.fails(
         1,
-        &format!("error: job {job}: cannot cancel the job: job {job} has ended already: it is succeeded\n"),
+        &format!(
+            "error: job {job}: cannot cancel the job: job {job} has already ended: succeeded\n"
+        ),
     );
 
     let unknown = JobId(99_999_999);

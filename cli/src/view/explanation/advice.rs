@@ -44,8 +44,13 @@ fn raise(reached: &v1::LimitReached) -> String {
         v1::limit_reached::Kind::Guarantee => "guarantee",
         _ => "limit",
     };
+    let otherwise = if reached.asked > reached.limit {
+        "ask for less"
+    } else {
+        "wait for others there to end"
+    };
     format!(
-        "raise {field} {} of queue {} by {} to {}, or wait for others there to end",
+        "raise {field} {} of queue {} by {} to {}, or {otherwise}",
         reached.resource,
         reached.queue,
         reached.would_be.saturating_sub(reached.limit),

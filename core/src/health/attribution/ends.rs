@@ -9,6 +9,8 @@ use crate::spec::ExitMeaning;
 
 /// From here on an end speaks for itself; below, the history is asked first.
 pub(super) const CERTAIN_PERMILLE: u16 = 700;
+/// Users whose jobs miss something on a host within a day before its setup is doubted.
+const MISSING_USERS_MIN: u32 = 2;
 /// A driver's complaint within this time of the start is the host's.
 const START_MS: u64 = MINUTE_MS;
 /// Added to a signal by shells and engines.
@@ -30,7 +32,7 @@ pub(super) fn told(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attributi
     let line = exit.evidence.lines().next().unwrap_or_default();
     let how = describe(exit);
     by_contract(ended)
-        .or_else(|| by_start_error(culprit, exit))
+        .or_else(|| by_start_error(ended, culprit, exit))
         .or_else(|| by_memory(culprit, exit))
         .or_else(|| by_words(ended, culprit, &exit.evidence))
         .or_else(|| by_exit(ended, culprit, exit))
@@ -60,14 +62,32 @@ fn by_contract(ended: &Ended<'_>) -> Option<Attribution> {
     }
 }
 
-/// It could not be started: the host's, as long as others can. One without the user's account is as well as any other.
-fn by_start_error(culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
+/// It could not be started: the host's, as long as others can. One without the user's account is as well as any other, and so
+/// is one without what the job names, unless several users miss something there.
+fn by_start_error(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
     let error = exit.start_error.as_ref()?;
+    if exit.names_what_is_not_there() {
+        return Some(not_there(ended).because(error));
+    }
     if exit.lacked_an_account() {
         let found = Attribution::new(Step::Telling, Class::Site, 1_000).because(error);
         return Some(found.then(&[Measure::Requeue, Measure::Avoid]));
     }
     Some(host(culprit, 700).because(error))
+}
+
+/// What a job names is not there: mistyped, or this host lacks what others have. Another one decides it, and nobody pays.
+fn not_there(ended: &Ended<'_>) -> Attribution {
+    let users = ended.history.users_missing;
+    let found = match users < MISSING_USERS_MIN {
+        true => user(CERTAIN_PERMILLE),
+        false => Attribution::new(Step::Telling, Class::Site, CERTAIN_PERMILLE).because(format!(
+            "jobs of {users} users named what is not there on this host"
+        )),
+    };
+    found
+        .charged_to(Charge::None)
+        .then(&[Measure::Requeue, Measure::Avoid])
 }
 
 /// Memory: the task's own limit is its own affair, the host's is not.

@@ -30,6 +30,8 @@ pub struct Signature {
     pub signal: Option<i32>,
     /// What its last words were about.
     pub cause: Option<Cause>,
+    /// Whether it could not be started for want of what its job names.
+    pub is_not_there: bool,
 }
 
 impl Signature {
@@ -41,6 +43,7 @@ impl Signature {
             code: exit.code.filter(|_| signal.is_none()),
             signal,
             cause: evidence::cause(&exit.evidence),
+            is_not_there: exit.names_what_is_not_there(),
         }
     }
 }
@@ -89,6 +92,8 @@ pub struct History {
     pub image: Spread,
     /// Whether the user's image runs well on other GPUs.
     pub runs_elsewhere: bool,
+    /// Users, this one included, whose jobs missed something on the attempt's host within a day, and not on others as well.
+    pub users_missing: u32,
     /// Whether the job has had its one retry on other hosts.
     pub was_retried_elsewhere: bool,
 }
@@ -115,6 +120,10 @@ pub(super) fn fails_everywhere(
             seen.len()
         ))
         .then(&[Measure::BackOff]);
+    if signature.is_not_there {
+        // What never began costs no retry: a few starts in a row end it.
+        found = found.charged_to(Charge::None);
+    }
     found.takes_back = true;
     Some(found)
 }

@@ -204,27 +204,31 @@ impl Blame {
     pub const fn is_proven(&self) -> bool {
         matches!(self.step, Step::HostGone | Step::Hard)
     }
-}
 
-impl fmt::Display for Blame {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            class,
-            confidence_permille,
-            charge,
-            ..
-        } = self;
-        write!(formatter, "{class}")?;
-        if let Some(component) = &self.component {
-            write!(formatter, " ({component})")?;
-        }
-        let percent = confidence_permille / 10;
-        let paid = match charge {
+    /// In words, with what people call the component that is blamed; one that says its class itself is enough.
+    #[must_use]
+    pub fn named(&self, component: Option<&str>) -> String {
+        let class = self.class.word();
+        let says_class = |name: &str| name.split(' ').next() == Some(class);
+        let what = match component {
+            Some(name) if says_class(name) => name.to_owned(),
+            Some(name) => format!("{class} ({name})"),
+            None => class.to_owned(),
+        };
+        let percent = self.confidence_permille / 10;
+        let paid = match self.charge {
             Charge::User => "charged to the job",
             Charge::Infra => "charged to the infrastructure",
             Charge::None => "charged to nobody",
         };
-        write!(formatter, ", {percent} % sure, {paid}")
+        format!("{what}, {percent} % sure, {paid}")
+    }
+}
+
+impl fmt::Display for Blame {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let component = self.component.as_ref().map(ToString::to_string);
+        formatter.write_str(&self.named(component.as_deref()))
     }
 }
 

@@ -381,6 +381,11 @@ fn every_kind_of_end_has_its_cause() {
             "site 1000 none: requeue avoid",
         ),
         (
+            "a program that is not there",
+            Play::of(&[not_there()]),
+            "user 700 none: requeue avoid",
+        ),
+        (
             "bus error",
             Play::of(&[signal(7, "")]),
             "user 700 user: requeue",
@@ -460,6 +465,50 @@ fn every_kind_of_end_has_its_cause() {
     ] {
         assert_eq!(play.told(), expected, "{name}");
     }
+}
+
+fn not_there() -> Option<Exit> {
+    Some(Exit {
+        start_error: Some("NOT_THERE: starting `pyhton` failed: No such file".to_owned()),
+        ..Exit::default()
+    })
+}
+
+#[test]
+fn what_is_not_there_is_its_jobs_until_several_users_miss_it_on_a_host() {
+    let mut play = Play::of(&[not_there()]);
+    play.history.users_missing = 1;
+    assert_eq!(play.told(), "user 700 none: requeue avoid");
+    play.history.users_missing = 2;
+    assert_eq!(play.told(), "site 700 none: requeue avoid");
+    // On two hosts it is the job's for certain, whatever others miss; another error on the first one says nothing.
+    let exit = not_there().expect("an exit");
+    play.history.attempts = vec![failed(&[7], Signature::of(&exit))];
+    assert_eq!(play.told(), "user 900 none: back_off");
+    play.history.attempts = vec![failed(&[7], Signature::default())];
+    assert_eq!(play.told(), "site 700 none: requeue avoid");
+}
+
+#[test]
+fn a_component_that_says_its_class_is_named_alone() {
+    let blame = Play::of(&[not_there()]).attribute().blame;
+    let named = |class, name| {
+        Blame {
+            class,
+            ..blame.clone()
+        }
+        .named(name)
+    };
+    let paid = "70 % sure, charged to nobody";
+    assert_eq!(
+        named(Class::Host, Some("host node04")),
+        format!("host node04, {paid}")
+    );
+    assert_eq!(
+        named(Class::Gpu, Some("GPU-1")),
+        format!("gpu (GPU-1), {paid}")
+    );
+    assert_eq!(named(Class::User, None), format!("user, {paid}"));
 }
 
 #[test]

@@ -45,6 +45,27 @@ pub struct BadEnd {
 }
 
 impl BadEnd {
+    /// The end of a job that names what is not there on a host: counted on no record.
+    #[must_use]
+    pub fn of_a_name(at: TimeMs, (job, user): (JobId, &str), host: HostId) -> Self {
+        Self {
+            at,
+            job,
+            program: Program {
+                user: user.to_owned(),
+                image: String::new(),
+            },
+            hosts: vec![host],
+            gpus: Vec::new(),
+            cause: Some(Cause::Program),
+        }
+    }
+
+    /// Whether it is such an end: whatever else its program is to blame for is certain, and not kept.
+    fn is_of_a_name(&self) -> bool {
+        self.cause == Some(Cause::Program)
+    }
+
     fn is_within_a_day(&self, now: TimeMs) -> bool {
         now.since(self.at) <= DAY_MS
     }
@@ -59,6 +80,7 @@ impl Book {
     pub fn history(&self, end: &BadEnd) -> History {
         let mut history = History {
             runs_elsewhere: self.runs_off(&end.program, &end.gpus, end.at),
+            users_missing: self.users_missing(end),
             ..History::default()
         };
         let mut jobs = BTreeSet::from([end.job]);
@@ -98,9 +120,20 @@ impl Book {
         u32::try_from(users.len()).unwrap_or(u32::MAX)
     }
 
+    /// Users, that of this end included, whose jobs missed something on its host within a day. Those that missed it elsewhere
+    /// too have taken theirs back.
+    fn users_missing(&self, end: &BadEnd) -> u32 {
+        let past = self.ends.iter().filter(|it| it.is_within_a_day(end.at));
+        let there = past.filter(|it| it.is_of_a_name() && it.hosts == end.hosts);
+        let mut users: BTreeSet<&str> = there.map(|it| it.program.user.as_str()).collect();
+        users.insert(&end.program.user);
+        u32::try_from(users.len()).unwrap_or(u32::MAX)
+    }
+
     /// Where a job failed alone, once for each time: what was counted there.
     pub(super) fn failed_alone_on(&self, job: JobId) -> Vec<HostId> {
-        let of_job = self.ends.iter().filter(|end| end.job == job);
+        let counted = |end: &&BadEnd| end.job == job && !end.is_of_a_name();
+        let of_job = self.ends.iter().filter(counted);
         let alone = of_job.filter_map(|end| match end.hosts[..] {
             [host] => Some(host),
             _ => None,
@@ -109,7 +142,7 @@ impl Book {
     }
 
     /// Keeps an end to compare later ones with, and to take back.
-    pub(super) fn keep_end(&mut self, end: &BadEnd) {
+    pub fn keep_end(&mut self, end: &BadEnd) {
         let is_alone = end.hosts.len() == 1;
         if end.gpus.is_empty() && end.program.image.is_empty() && !is_alone {
             return;

@@ -1044,6 +1044,33 @@ fn what_the_site_has_not_set_up_is_held_against_no_host() {
 }
 
 #[test]
+fn what_users_miss_on_a_host_is_remembered_for_a_day_and_taken_back_with_their_jobs() {
+    let mut site = Site::new();
+    let missing = |job: u64, user: &str, at: u64| {
+        BadEnd::of_a_name(TimeMs(at), (JobId(job), user), HostId(10))
+    };
+    let users = |site: &Site, at: u64| {
+        let next = missing(9, "eve", at);
+        site.book.history(&next).users_missing
+    };
+    assert_eq!(users(&site, 0), 1);
+    site.book.keep_end(&missing(1, "ann", 0));
+    site.book.keep_end(&missing(2, "ann", 0));
+    assert_eq!(users(&site, 1), 2);
+    site.book.keep_end(&missing(3, "bob", HOUR_MS));
+    // What fails for another reason, or elsewhere, does not count.
+    open_end(&mut site, &end(4, "dan", 10, HOUR_MS));
+    let elsewhere = BadEnd::of_a_name(TimeMs(HOUR_MS), (JobId(5), "fay"), HostId(11));
+    site.book.keep_end(&elsewhere);
+    assert_eq!(users(&site, HOUR_MS), 3);
+    assert_eq!(users(&site, DAY_MS + 1), 2);
+    // Jobs that miss it everywhere speak against no host any more, and nothing is taken off its record that was not there.
+    assert_eq!(site.book.failed_alone_on(JobId(3)), []);
+    site.book.drop_ends(JobId(3));
+    assert_eq!(users(&site, HOUR_MS), 2);
+}
+
+#[test]
 fn an_end_is_compared_with_those_of_a_day() {
     let mut site = Site::new();
     open_end(&mut site, &end(1, "ann", 1, 0));

@@ -96,6 +96,14 @@ impl Score {
     pub const fn is_lemon(&self, least_milli: u32) -> bool {
         self.milli >= least_milli
     }
+
+    /// What is left of the sum without one of its parts, in thousandths.
+    #[must_use]
+    pub fn without(&self, feature: Feature) -> u32 {
+        let part = self.features.iter().find(|(of, _)| *of == feature);
+        self.milli
+            .saturating_sub(part.map_or(0, |(_, milli)| *milli))
+    }
 }
 
 /// Weighs what is known of a host against the fleet.

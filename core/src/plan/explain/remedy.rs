@@ -77,6 +77,7 @@ impl fmt::Display for Remedy {
                     resource,
                     would_be,
                     limit,
+                    asked,
                     ..
                 } = limit.as_ref();
                 let more = would_be.saturating_sub(*limit);
@@ -84,10 +85,12 @@ impl fmt::Display for Remedy {
                     Some(_) => write!(formatter, "let each user of queue {queue} have ")?,
                     None => write!(formatter, "let queue {queue} have ")?,
                 }
-                write!(
-                    formatter,
-                    "{would_be} {resource} ({more} more), or wait for others there to end"
-                )
+                write!(formatter, "{would_be} {resource} ({more} more), or ")?;
+                formatter.write_str(if asked > limit {
+                    "ask for less"
+                } else {
+                    "wait for others there to end"
+                })
             }
             Self::Borrow { queue } => {
                 write!(formatter, "let queue {queue} borrow what others leave idle")

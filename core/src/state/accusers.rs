@@ -1,0 +1,78 @@
+//! Whose jobs speak against a host.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::health::Charge;
+use crate::health::attribution::{Blame, Class};
+use crate::ids::HostId;
+use crate::state::{PastAttempt, State};
+
+impl State {
+    /// Those of these hosts that only one user's jobs speak against, so far as jobs are still known, and by nothing that is
+    /// proven: a host that is at fault fails those of others too.
+    #[must_use]
+    pub fn accused_by_one_user(&self, hosts: &BTreeSet<HostId>) -> BTreeSet<HostId> {
+        let mut users: BTreeMap<HostId, BTreeSet<&str>> = BTreeMap::new();
+        let mut proven: BTreeSet<HostId> = BTreeSet::new();
+        for job in self.jobs.values() {
+            let past = job.units.values().flat_map(|unit| &unit.past);
+            let against = past.filter_map(accusation);
+            for (host, blame) in against.filter(|(host, _)| hosts.contains(host)) {
+                if blame.is_proven() {
+                    proven.insert(host);
+                } else {
+                    users.entry(host).or_default().insert(&job.spec.user);
+                }
+            }
+        }
+        users.retain(|host, users| users.len() == 1 && !proven.contains(host));
+        users.into_keys().collect()
+    }
+}
+
+/// The host that an attempt ran on alone, if the infrastructure paid for its end.
+fn accusation(past: &PastAttempt) -> Option<(HostId, &Blame)> {
+    let blame = past.blame.as_deref()?;
+    let is_hardware = matches!(
+        blame.class,
+        Class::Gpu | Class::Host | Class::Nic | Class::Storage
+    );
+    match past.hosts[..] {
+        [host] if is_hardware && blame.charge == Charge::Infra => Some((host, blame)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::command::{Command, JobDefaults};
+    use crate::health::MINUTE_MS;
+    use crate::reactor::health::lemons;
+    use crate::testing::{self, Cluster};
+
+    /// A job of a user that its host could not start.
+    fn fail(cluster: &mut Cluster, user: &str) {
+        let mut spec = testing::single("unmounted", 1, 1);
+        spec.user = user.to_owned();
+        let job = cluster.submit(spec);
+        assert_eq!(cluster.place_all(job), 1);
+        cluster.exit(job, 0, testing::start_error("a mount does not answer"));
+        cluster.wait(2 * MINUTE_MS);
+    }
+
+    #[test]
+    fn one_users_jobs_alone_make_no_lemon() {
+        let mut cluster = Cluster::with_hosts(1, 4);
+        cluster.apply(&Command::SetJobDefaults {
+            leader: cluster.leader(),
+            defaults: JobDefaults::default(),
+        });
+        let found = |cluster: &Cluster| lemons(cluster.leader(), &cluster.state, cluster.now).len();
+        for _ in 0..4 {
+            fail(&mut cluster, "ada");
+        }
+        assert_eq!(found(&cluster), 0);
+        fail(&mut cluster, "bob");
+        assert_eq!(found(&cluster), 1);
+    }
+}
