@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 
 use crate::config::ClientConfig;
 use crate::error::{ClientError, FailedTry, Refusal, seconds};
-use crate::retry::{Backoff, Jitter, Verdict, judge};
+use crate::retry::{Backoff, Jitter, Verdict, judge, refused_as_full};
 pub use crate::roster::Roster;
 
 /// How long a call may go on, and how it is named in errors.
@@ -119,7 +119,7 @@ impl Calls {
             let outcome = match carried.await {
                 Ok(Ok(answer)) => Outcome::Answered(answer),
                 Ok(Err(Failure::Unconnected(cause))) => Outcome::Unconnected(cause),
-                Ok(Err(Failure::Answered(status))) => Outcome::Failed(judge(&status)),
+                Ok(Err(Failure::Answered(status))) => Outcome::Failed(self.judge(&status)),
                 Err(_) => Outcome::Silent(limit),
             };
             if outcome.is_broken() {
@@ -136,6 +136,14 @@ impl Calls {
                 }
                 outcome => tries.note(&self.roster, address, outcome)?,
             }
+        }
+    }
+
+    /// What the status of a failed try means here.
+    fn judge(&self, status: &Status) -> Verdict {
+        match refused_as_full(status) {
+            Some(refusal) if !self.config.waits_while_full => Verdict::Final(refusal),
+            _ => judge(status),
         }
     }
 }
@@ -255,9 +263,10 @@ fn is_strange(refusal: &Refusal) -> bool {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
-    use muster_proto::status::not_leader;
+    use muster_core::rejection::Rejection;
+    use muster_proto::status::{not_leader, status_of};
 
     use super::*;
 
@@ -314,5 +323,37 @@ mod tests {
         assert_eq!(tried.len(), 3);
         assert!(asked.len() > 30, "{} tries", asked.len());
         assert!(began.elapsed() <= OPERATION.deadline);
+    }
+
+    /// How a call ends where its queue is full, and how often it asked.
+    async fn ends_while_full(waits_while_full: bool) -> (ClientError, u32) {
+        let config = ClientConfig {
+            waits_while_full,
+            ..ClientConfig::new(["a:1"])
+        };
+        let calls = Calls::seeded(config, 7);
+        let asked = Cell::new(0);
+        let carry = |_: String| {
+            asked.set(asked.get() + 1);
+            let full = Rejection::QueueFull {
+                queue: "night".to_owned(),
+                limit: 1,
+            };
+            async move { Err::<u8, Failure>(Failure::Answered(status_of(&full))) }
+        };
+        let result = calls.run(OPERATION, carry, |_| {}).await;
+        (result.unwrap_err(), asked.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_queue_is_a_refusal_but_for_those_who_wait_for_room() {
+        let (error, asked) = ends_while_full(false).await;
+        assert_eq!((error.reason(), asked), (Some("QUEUE_FULL"), 1));
+        let (error, asked) = ends_while_full(true).await;
+        assert!(
+            matches!(error, ClientError::DeadlineExceeded { .. }),
+            "{error}"
+        );
+        assert!(asked > 1);
     }
 }

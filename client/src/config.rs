@@ -26,6 +26,9 @@ pub struct ClientConfig {
     pub unreachable_deadline: Duration,
     /// Longest that a watch or a log stream goes without any replica before it fails.
     pub reconnect_deadline: Duration,
+    /// Whether a call goes on asking, until its deadline, while what it needs room in is full (`QUEUE_FULL`, `CLUSTER_FULL`). If not,
+    /// that is a refusal as any other, and told at once.
+    pub waits_while_full: bool,
     /// The first wait between two rounds of tries is drawn from zero to this; doubled every round.
     pub backoff_base: Duration,
     /// No wait is drawn from more than this.
@@ -62,7 +65,7 @@ impl ClientConfig {
 }
 
 impl Default for ClientConfig {
-    /// A replica on loopback; calls of 30 s with tries of 5 s, streams that wait 5 minutes for a replica.
+    /// A replica on loopback; calls of 30 s with tries of 5 s that wait for room, streams that wait 5 minutes for a replica.
     fn default() -> Self {
         Self {
             addresses: vec!["127.0.0.1:7400".to_owned()],
@@ -73,6 +76,7 @@ impl Default for ClientConfig {
             connect_deadline: Duration::from_secs(1),
             unreachable_deadline: Duration::from_secs(30),
             reconnect_deadline: Duration::from_secs(300),
+            waits_while_full: true,
             backoff_base: Duration::from_millis(20),
             backoff_max: Duration::from_millis(250),
             tls: TlsSettings::default(),

@@ -14,6 +14,8 @@ use crate::error::Refusal;
 pub(crate) const HOST_UNREACHABLE: &str = "HOST_UNREACHABLE";
 /// Reason of a watch that could not keep up: it goes on from where it was.
 pub(crate) const WATCH_TOO_SLOW: &str = "WATCH_TOO_SLOW";
+/// Reasons of a refusal because there are as many as may be: nothing was done, and there may be room later.
+const FULL: [&str; 2] = ["QUEUE_FULL", "CLUSTER_FULL"];
 
 /// What a failed try means for the call.
 #[derive(Debug)]
@@ -69,6 +71,12 @@ pub(crate) fn judge(status: &Status) -> Verdict {
         transport,
         retry_after: refusal.retry_after.filter(|_| !electing),
     }
+}
+
+/// The refusal because something is full, if it is one.
+pub(crate) fn refused_as_full(status: &Status) -> Option<Box<Refusal>> {
+    let refusal = Refusal::from(status);
+    FULL.contains(&&*refusal.reason).then(|| Box::new(refusal))
 }
 
 /// The innermost cause of an error, which is the one that people recognise.
