@@ -24,7 +24,7 @@ pub struct ClientConfig {
     /// How long to go on while not one replica has ever accepted a connection. Zero: every known address
     /// is tried once, which is what a person at a terminal wants.
     pub unreachable_deadline: Duration,
-    /// Longest that a watch or a log stream goes without any replica before it fails.
+    /// Longest that a watch, or a log stream that follows, goes without any replica before it fails.
     pub reconnect_deadline: Duration,
     /// Whether a call goes on asking, until its deadline, while what it needs room in is full (`QUEUE_FULL`, `CLUSTER_FULL`). If not,
     /// that is a refusal as any other, and told at once.

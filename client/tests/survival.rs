@@ -316,6 +316,26 @@ async fn output_goes_on_at_the_byte_where_it_was_cut() {
 }
 
 #[tokio::test]
+async fn output_that_is_not_followed_is_given_up_at_the_deadline_of_a_call() {
+    let (_cluster, replica, _) = two_replicas();
+    replica.will((0..10_000).map(|_| Act::Refuse(not_leader(None))));
+    let mut config = config(&[&replica.address]);
+    config.deadline = Duration::from_millis(200);
+    let deadline = config.deadline;
+    config.reconnect_deadline = Duration::from_secs(3);
+    let client = Client::connect(config).await.unwrap();
+    let mut logs = client.logs(LogsRequest {
+        job: JobId(1),
+        ..LogsRequest::default()
+    });
+    let error = logs.next().await.unwrap_err();
+    assert!(
+        matches!(error, ClientError::DeadlineExceeded { deadline: told, .. } if told == deadline),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn output_of_which_nothing_had_come_goes_on_where_its_reader_began() {
     let position = v1::LogPosition {
         stdout_bytes: 10,
