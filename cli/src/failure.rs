@@ -1,6 +1,6 @@
 //! Failures as a user meets them: what failed and why, and what to do.
 
-use muster_client::{ClientError, Refusal};
+use muster_client::{ClientError, Refusal, TlsMismatch};
 
 use crate::exit::Exit;
 use crate::output::{Tone, note, paint};
@@ -149,6 +149,9 @@ fn violations(refusal: &Refusal) -> Vec<String> {
 
 /// What to do about an error, where that is known.
 fn help(error: &ClientError) -> Option<String> {
+    if let Some(mismatch) = error.tls_mismatch() {
+        return Some(apart(mismatch).to_owned());
+    }
     let text = match error {
         ClientError::Unreachable { .. } => {
             "is the cluster running? `muster dev` starts one here; name the replicas of another with \
@@ -176,6 +179,22 @@ fn help(error: &ClientError) -> Option<String> {
         ClientError::Refused { refusal, .. } => return refused(refusal).map(str::to_owned),
     };
     Some(text.to_owned())
+}
+
+/// What to do where TLS keeps the command and the replicas apart.
+const fn apart(mismatch: TlsMismatch) -> &'static str {
+    match mismatch {
+        TlsMismatch::PeerEncrypts => {
+            "name the certificate of the cluster's authority: MUSTER_CACERT=ca.pem, or `ca` of a context (docs/security.md)"
+        }
+        TlsMismatch::PeerIsPlain => {
+            "this cluster has no certificates, or it is another one: unset MUSTER_CACERT, or choose a context or an address"
+        }
+        TlsMismatch::Certificate => {
+            "MUSTER_CACERT (`ca` of a context) must name the authority of this very cluster, --address or MUSTER_ADDR a name that stands in \
+             the replica's certificate, and MUSTER_CERT one of the same authority (docs/security.md)"
+        }
+    }
 }
 
 fn refused(refusal: &Refusal) -> Option<&'static str> {

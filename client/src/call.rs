@@ -59,11 +59,18 @@ impl Client {
         Send: Fn(Line) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
-        let opened = self.connections().open(address, self.connect_deadline());
-        let line = opened.await.map_err(Failure::Unconnected)?;
+        let connections = self.connections();
+        let line = connections.open(address, self.connect_deadline()).await?;
         self.roster().connected();
-        let response = send(line).await.map_err(Failure::Answered)?;
-        self.hear(&response);
-        Ok(response.into_inner())
+        match send(line).await {
+            Ok(response) => {
+                connections.answered();
+                self.hear(&response);
+                Ok(response.into_inner())
+            }
+            Err(status) => Err(connections
+                .judge(address, status, self.connect_deadline())
+                .await),
+        }
     }
 }

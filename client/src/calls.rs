@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use muster_tls::TlsMismatch;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -28,6 +29,8 @@ pub struct Operation {
 pub enum Failure {
     /// The replica could not be reached: why, for people.
     Unconnected(String),
+    /// It could be, and TLS keeps the two apart: how, and the same for people.
+    Apart(TlsMismatch, String),
     /// It said so, or the connection broke.
     Answered(Status),
 }
@@ -44,6 +47,7 @@ pub struct Calls {
 enum Outcome<Answer> {
     Answered(Answer),
     Unconnected(String),
+    Apart(TlsMismatch, String),
     /// No answer within this time.
     Silent(Duration),
     Failed(Verdict),
@@ -57,8 +61,10 @@ struct Tries {
     round: Vec<String>,
     /// Per address, what went wrong there last.
     failures: Vec<FailedTry>,
-    /// False once a connection of this call was accepted.
+    /// False once a connection of this call was accepted by who can be spoken with.
     only_unconnected: bool,
+    /// Whether TLS keeps a replica and the client apart.
+    is_apart: bool,
     /// Longest wait that a replica asked for in this round.
     floor: Option<Duration>,
     backoff: Backoff,
@@ -119,6 +125,7 @@ impl Calls {
             let outcome = match carried.await {
                 Ok(Ok(answer)) => Outcome::Answered(answer),
                 Ok(Err(Failure::Unconnected(cause))) => Outcome::Unconnected(cause),
+                Ok(Err(Failure::Apart(mismatch, cause))) => Outcome::Apart(mismatch, cause),
                 Ok(Err(Failure::Answered(status))) => Outcome::Failed(self.judge(&status)),
                 Err(_) => Outcome::Silent(limit),
             };
@@ -152,7 +159,7 @@ impl<Answer> Outcome<Answer> {
     /// Whether the connection is of no use any more.
     const fn is_broken(&self) -> bool {
         match self {
-            Self::Unconnected(_) | Self::Silent(_) => true,
+            Self::Unconnected(_) | Self::Apart(..) | Self::Silent(_) => true,
             Self::Failed(Verdict::Again { transport, .. }) => *transport,
             Self::Answered(_) | Self::Failed(_) => false,
         }
@@ -167,6 +174,7 @@ impl Tries {
             round: Vec::new(),
             failures: Vec::new(),
             only_unconnected: true,
+            is_apart: false,
             floor: None,
             backoff: Backoff::new(config),
         }
@@ -184,10 +192,16 @@ impl Tries {
         outcome: Outcome<Answer>,
     ) -> Result<(), ClientError> {
         self.round.push(address.clone());
-        self.only_unconnected &= matches!(outcome, Outcome::Unconnected(_));
+        self.only_unconnected &= matches!(outcome, Outcome::Unconnected(_) | Outcome::Apart(..));
+        let mut mismatch = None;
         let cause = match outcome {
             Outcome::Answered(_) => return Ok(()),
             Outcome::Unconnected(cause) => cause,
+            Outcome::Apart(apart, cause) => {
+                self.is_apart = true;
+                mismatch = Some(apart);
+                cause
+            }
             Outcome::Silent(limit) => {
                 let said_before = self.failures.iter().any(|it| it.address == address);
                 if said_before && self.remaining().is_zero() {
@@ -222,14 +236,20 @@ impl Tries {
         };
         tracing::debug!(%address, %cause, operation = self.operation.name, "a try failed");
         self.failures.retain(|failure| failure.address != address);
-        self.failures.push(FailedTry { address, cause });
+        self.failures.push(FailedTry {
+            address,
+            cause,
+            mismatch,
+        });
         Ok(())
     }
 
     /// Every known replica was tried: waits, or gives up.
     async fn next_round(&mut self, calls: &Calls) -> Result<(), ClientError> {
         let operation = self.operation.name;
-        let never_connected = self.only_unconnected && !calls.roster.ever_connected();
+        // A connection that TLS ended was accepted for nothing.
+        let never_connected =
+            self.only_unconnected && (self.is_apart || !calls.roster.ever_connected());
         if never_connected && self.began.elapsed() >= calls.config.unreachable_deadline {
             return Err(ClientError::Unreachable {
                 operation,

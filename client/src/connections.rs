@@ -1,12 +1,16 @@
 //! A client's connections to replicas.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_tls::{Dialer, Tls, is_loopback};
+use muster_tls::{Dialer, Tls, TlsMismatch, answers_in_tls, is_loopback};
+use tonic::Status;
 use tonic::transport::Endpoint;
 
+use crate::calls::Failure;
 use crate::config::ClientConfig;
 use crate::credential::{Credential, Line};
 use crate::error::ClientError;
@@ -22,6 +26,8 @@ pub(crate) struct Connections {
     dialer: Dialer,
     credential: Credential,
     open: Mutex<BTreeMap<String, Line>>,
+    /// Whether a call was ever answered well: who speaks with whom is settled then.
+    has_answered: AtomicBool,
 }
 
 impl Connections {
@@ -48,33 +54,56 @@ impl Connections {
             dialer: Dialer::new(tls),
             credential: Credential::of(config.token.as_ref())?,
             open: Mutex::default(),
+            has_answered: AtomicBool::new(false),
         })
     }
 
     /// A connection to a replica: the one that is open, else a new one.
     ///
     /// # Errors
-    /// Why there is none, for people.
+    /// Why there is none.
     pub(crate) async fn open(
         &self,
         address: &str,
         connect_deadline: Duration,
-    ) -> Result<Line, String> {
+    ) -> Result<Line, Failure> {
         let open = self.lock().get(address).cloned();
         if let Some(line) = open {
             return Ok(line);
         }
         // Replicas say where others are: who listens there may be anybody.
         if self.credential.is_some() && !self.dialer.is_secure() && !is_loopback(address) {
-            return Err("a token is not sent over a connection that others can read".to_owned());
+            let told = "a token is not sent over a connection that others can read";
+            return Err(Failure::Unconnected(told.to_owned()));
         }
-        let endpoint = parse(address, connect_deadline).map_err(|error| innermost(&error))?;
+        let endpoint = parse(address, connect_deadline)
+            .map_err(|error| Failure::Unconnected(innermost(&error)))?;
         let channel = self.dialer.connect(&endpoint).await;
-        let line = self
-            .credential
-            .on(channel.map_err(|error| innermost(&error))?);
+        let line = self.credential.on(channel.map_err(|error| {
+            apart(&error).unwrap_or_else(|| Failure::Unconnected(innermost(&error)))
+        })?);
         let mut open = self.lock();
         Ok(open.entry(address.to_owned()).or_insert(line).clone())
+    }
+
+    /// A call was answered well.
+    pub(crate) fn answered(&self) {
+        self.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// What a call that was not answered well says. Who listens may want TLS: a plain connection breaks then, and does not say why,
+    /// so that is looked at for no longer than `limit`.
+    pub(crate) async fn judge(&self, address: &str, status: Status, limit: Duration) -> Failure {
+        if let Some(apart) = apart(&status) {
+            return apart;
+        }
+        let is_broken = status.source().is_some();
+        let is_settled = self.dialer.is_secure() || self.has_answered.load(Ordering::Relaxed);
+        if is_broken && !is_settled && encrypts(address, limit).await {
+            let told = "it speaks TLS, and this side does not".to_owned();
+            return Failure::Apart(TlsMismatch::PeerEncrypts, told);
+        }
+        Failure::Answered(status)
     }
 
     /// Forgets a connection that failed.
@@ -86,6 +115,23 @@ impl Connections {
         // Every change leaves the map consistent, so a panic elsewhere does not spoil it.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The failure that an error means if TLS keeps the two apart.
+fn apart(error: &(dyn Error + 'static)) -> Option<Failure> {
+    let mismatch = TlsMismatch::of(error)?;
+    let cause = match mismatch {
+        TlsMismatch::PeerIsPlain => "it does not speak TLS, and this side does".to_owned(),
+        _ => innermost(error),
+    };
+    Some(Failure::Apart(mismatch, cause))
+}
+
+/// Whether who listens there wants TLS.
+async fn encrypts(address: &str, limit: Duration) -> bool {
+    let authority = address.split_once("://").map_or(address, |(_, rest)| rest);
+    let answer = tokio::time::timeout(limit, answers_in_tls(authority)).await;
+    matches!(answer, Ok(Ok(true)))
 }
 
 /// Whoever listens on the way would be the user from then on.
@@ -143,7 +189,9 @@ mod tests {
         let connections = Connections::new(&config).unwrap();
         // An address for documentation (RFC 5737): nothing is sent there.
         let learnt = connections.open("192.0.2.1:7400", Duration::from_secs(1));
-        let told = learnt.await.err().unwrap();
+        let Some(Failure::Unconnected(told)) = learnt.await.err() else {
+            panic!("a connection was opened");
+        };
         assert!(told.contains("a token is not sent"), "{told}");
     }
 }
