@@ -98,10 +98,9 @@ struct Patience {
 
 impl Members {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        // Only the leader knows how far the others are, and when they were heard.
         let client = options.connect_to_follow().await?;
         let screen = options.screen();
-        let status = client.status(self.freshness.consistency()).await?;
+        let status = super::look(&client, self.freshness.consistency()).await?;
         let versions = versions(&client, &status.replicas).await;
         let rows: Vec<MemberView> = status
             .replicas
