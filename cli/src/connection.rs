@@ -98,8 +98,8 @@ impl Options {
         let config = ClientConfig {
             deadline: self.deadline(),
             unreachable_deadline: Duration::ZERO,
-            // Whoever wants to wait for room is told so, and can.
-            waits_while_full: false,
+            // A person is told, and may ask again.
+            outwaits_refusals: false,
             discover: false,
             addresses,
             etcd,

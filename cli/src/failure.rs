@@ -209,6 +209,9 @@ fn refused(refusal: &Refusal) -> Option<&'static str> {
             "`muster job get` shows the attempts; -f waits for output that is still to come"
         }
         "HOST_UNREACHABLE" => "the host keeps the output; it can be read once its worker is back",
+        "REPLICA_UNREACHABLE" => {
+            "nothing was changed: it must run already, and the leader must reach it there (`muster cluster add --help`)"
+        }
         "NOT_RUNNING" => "`muster job get` shows where its tasks stand",
         "REVISION_TOO_OLD" => {
             "--address names another replica, which may keep more; a backup of before can be restored into a cluster of its own"

@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 
 use crate::config::ClientConfig;
 use crate::error::{ClientError, FailedTry, Refusal, seconds};
-use crate::retry::{Backoff, Jitter, Verdict, judge, refused_as_full};
+use crate::retry::{Backoff, Jitter, Verdict, judge, passing_refusal};
 pub use crate::roster::Roster;
 
 /// How long a call may go on, and how it is named in errors.
@@ -114,13 +114,29 @@ impl Calls {
         Carry: Fn(String) -> Carried,
         Carried: Future<Output = Result<Answer, Failure>>,
     {
+        let per_try = self.config.per_try_deadline;
+        self.run_patiently((operation, per_try), carry, broken)
+            .await
+    }
+
+    /// As [`Calls::run`], with a limit of its own for each try: that of what takes a replica longer than most does.
+    pub(crate) async fn run_patiently<Answer, Carry, Carried>(
+        &self,
+        (operation, per_try): (Operation, Duration),
+        carry: Carry,
+        broken: impl Fn(&str),
+    ) -> Result<(Answer, String), ClientError>
+    where
+        Carry: Fn(String) -> Carried,
+        Carried: Future<Output = Result<Answer, Failure>>,
+    {
         let mut tries = Tries::new(&self.config, operation);
         loop {
             let Some(address) = self.roster.next_untried(&tries.round) else {
                 tries.next_round(self).await?;
                 continue;
             };
-            let limit = tries.remaining().min(self.config.per_try_deadline);
+            let limit = tries.remaining().min(per_try);
             let carried = tokio::time::timeout(limit, carry(address.clone()));
             let outcome = match carried.await {
                 Ok(Ok(answer)) => Outcome::Answered(answer),
@@ -148,8 +164,8 @@ impl Calls {
 
     /// What the status of a failed try means here.
     fn judge(&self, status: &Status) -> Verdict {
-        match refused_as_full(status) {
-            Some(refusal) if !self.config.waits_while_full => Verdict::Final(refusal),
+        match passing_refusal(status) {
+            Some(refusal) if !self.config.outwaits_refusals => Verdict::Final(refusal),
             _ => judge(status),
         }
     }
@@ -346,9 +362,9 @@ mod tests {
     }
 
     /// How a call ends where its queue is full, and how often it asked.
-    async fn ends_while_full(waits_while_full: bool) -> (ClientError, u32) {
+    async fn ends_while_full(outwaits_refusals: bool) -> (ClientError, u32) {
         let config = ClientConfig {
-            waits_while_full,
+            outwaits_refusals,
             ..ClientConfig::new(["a:1"])
         };
         let calls = Calls::seeded(config, 7);
@@ -375,5 +391,18 @@ mod tests {
             "{error}"
         );
         assert!(asked > 1);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn what_takes_longer_than_most_is_given_its_time() {
+        let calls = Calls::seeded(ClientConfig::new(["a:1"]), 7);
+        let carry = |_: String| async {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            Ok::<u8, Failure>(1)
+        };
+        let patience = (OPERATION, Duration::from_secs(12));
+        let answered = calls.run_patiently(patience, carry, |_| {}).await;
+        assert_eq!(answered.unwrap().0, 1);
+        let lost = calls.run(OPERATION, carry, |_| {}).await;
+        assert!(lost.is_err(), "{lost:?}");
     }
 }

@@ -373,10 +373,10 @@ pub(crate) fn membership_status(error: &MembershipError) -> Status {
         MembershipError::NotLeader { leader } => {
             status::not_leader(leader.as_ref().map(|peer| peer.address.as_str()))
         }
-        MembershipError::Unreachable { .. }
-        | MembershipError::NotTaken { .. }
-        | MembershipError::Unknown
-        | MembershipError::Stopped => {
+        MembershipError::Unreachable { .. } => {
+            status::error(Code::Unavailable, "REPLICA_UNREACHABLE", &message, &[])
+        }
+        MembershipError::NotTaken { .. } | MembershipError::Unknown | MembershipError::Stopped => {
             status::error(Code::Unavailable, "UNREACHABLE", &message, &[])
         }
         // A new leader has not heard everybody yet: asking again may help.

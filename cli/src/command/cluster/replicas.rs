@@ -91,7 +91,8 @@ pub(crate) struct Replace {
 /// How long to wait for a replica that catches up.
 #[derive(Clone, Copy, Debug, Args)]
 struct Patience {
-    /// Longest that catching up may take (10m); asking again later goes on where this ended
+    /// Longest that catching up may take once the replica is added (10m); asking again later goes on where this ended. How long a
+    /// replica that does not answer is waited for is the leader's, 5s
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     timeout: Option<Duration>,
 }
