@@ -392,6 +392,7 @@ mod tests {
         );
         assert!(asked > 1);
     }
+
     #[tokio::test(start_paused = true)]
     async fn what_takes_longer_than_most_is_given_its_time() {
         let calls = Calls::seeded(ClientConfig::new(["a:1"]), 7);

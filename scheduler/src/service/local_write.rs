@@ -324,7 +324,8 @@ async fn block(context: &Context, request: v1::BlockRequest) -> Result<v1::Block
         return Err(Status::internal("a block is no block"));
     };
     let state = context.fork();
-    let impact = impact::of_block(&state, target).map_err(|error| status::status_of(&error))?;
+    let impact = impact::of_block(&state, target, block.planned.is_some());
+    let impact = impact.map_err(|error| status::status_of(&error))?;
     if is_rehearsal {
         return Ok(v1::BlockResponse {
             revision: state.revision.get(),
