@@ -45,7 +45,7 @@ pub(crate) struct Submit {
     /// Check everything, on the cluster too, and submit nothing
     #[arg(long)]
     dry_run: bool,
-    /// Wait until the jobs run or have finished
+    /// Wait until the jobs have finished, or with --wait=running only until they run
     #[arg(long, value_name = "GOAL", num_args = 0..=1, default_missing_value = "finished", require_equals = true)]
     wait: Option<Awaited>,
     /// With --wait: stop waiting after this time (exit code 2 if a job was not placed, else 124)
