@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_tls::{Dialer, Tls, TlsMismatch, answers_in_tls, is_loopback};
 use tonic::Status;
-use tonic::transport::Endpoint;
+use tonic::transport::{self, Endpoint};
 
 use crate::calls::Failure;
 use crate::config::ClientConfig;
@@ -78,10 +79,11 @@ impl Connections {
         }
         let endpoint = parse(address, connect_deadline)
             .map_err(|error| Failure::Unconnected(innermost(&error)))?;
-        let channel = self.dialer.connect(&endpoint).await;
-        let line = self.credential.on(channel.map_err(|error| {
-            apart(&error).unwrap_or_else(|| Failure::Unconnected(innermost(&error)))
-        })?);
+        let channel = match self.dialer.connect(&endpoint).await {
+            Ok(channel) => channel,
+            Err(error) => return Err(self.unopened(address, error, connect_deadline).await),
+        };
+        let line = self.credential.on(channel);
         let mut open = self.lock();
         Ok(open.entry(address.to_owned()).or_insert(line).clone())
     }
@@ -91,19 +93,40 @@ impl Connections {
         self.has_answered.store(true, Ordering::Relaxed);
     }
 
-    /// What a call that was not answered well says. Who listens may want TLS: a plain connection breaks then, and does not say why,
-    /// so that is looked at for no longer than `limit`.
+    /// What a call that was not answered well says.
     pub(crate) async fn judge(&self, address: &str, status: Status, limit: Duration) -> Failure {
         if let Some(apart) = apart(&status) {
             return apart;
         }
         let is_broken = status.source().is_some();
-        let is_settled = self.dialer.is_secure() || self.has_answered.load(Ordering::Relaxed);
-        if is_broken && !is_settled && encrypts(address, limit).await {
-            let told = "it speaks TLS, and this side does not".to_owned();
-            return Failure::Apart(TlsMismatch::PeerEncrypts, told);
+        if is_broken && self.is_too_plain_for(address, limit).await {
+            return too_plain();
         }
         Failure::Answered(status)
+    }
+
+    /// What a connection says that could not be opened.
+    async fn unopened(&self, address: &str, error: transport::Error, limit: Duration) -> Failure {
+        if let Some(apart) = apart(&error) {
+            return apart;
+        }
+        let is_anybody_there = !is_nobody_there(&error);
+        if is_anybody_there && self.is_too_plain_for(address, limit).await {
+            return too_plain();
+        }
+        Failure::Unconnected(innermost(&error))
+    }
+
+    /// Whether a plain connection broke because who listens there wants TLS. It does not say so: that is looked at, for no longer
+    /// than `limit`.
+    async fn is_too_plain_for(&self, address: &str, limit: Duration) -> bool {
+        let is_settled = self.dialer.is_secure() || self.has_answered.load(Ordering::Relaxed);
+        if is_settled {
+            return false;
+        }
+        let authority = address.split_once("://").map_or(address, |(_, rest)| rest);
+        let answer = tokio::time::timeout(limit, answers_in_tls(authority)).await;
+        matches!(answer, Ok(Ok(true)))
     }
 
     /// Forgets a connection that failed.
@@ -127,11 +150,27 @@ fn apart(error: &(dyn Error + 'static)) -> Option<Failure> {
     Some(Failure::Apart(mismatch, cause))
 }
 
-/// Whether who listens there wants TLS.
-async fn encrypts(address: &str, limit: Duration) -> bool {
-    let authority = address.split_once("://").map_or(address, |(_, rest)| rest);
-    let answer = tokio::time::timeout(limit, answers_in_tls(authority)).await;
-    matches!(answer, Ok(Ok(true)))
+fn too_plain() -> Failure {
+    let told = "it speaks TLS, and this side does not".to_owned();
+    Failure::Apart(TlsMismatch::PeerEncrypts, told)
+}
+
+/// Whether an error says that nobody took the connection: to look again would tell no more.
+fn is_nobody_there(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return matches!(
+                error.kind(),
+                ErrorKind::ConnectionRefused
+                    | ErrorKind::TimedOut
+                    | ErrorKind::HostUnreachable
+                    | ErrorKind::NetworkUnreachable
+            );
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Whoever listens on the way would be the user from then on.
@@ -160,7 +199,7 @@ fn endpoint(address: &str, connect_deadline: Duration) -> Result<Endpoint, Clien
     Ok(endpoint)
 }
 
-fn parse(address: &str, connect_deadline: Duration) -> Result<Endpoint, tonic::transport::Error> {
+fn parse(address: &str, connect_deadline: Duration) -> Result<Endpoint, transport::Error> {
     let url = if address.contains("://") {
         address.to_owned()
     } else {
@@ -193,5 +232,14 @@ mod tests {
             panic!("a connection was opened");
         };
         assert!(told.contains("a token is not sent"), "{told}");
+    }
+
+    #[test]
+    fn where_nobody_listens_nothing_is_looked_at_again() {
+        assert!(is_nobody_there(&io::Error::from(
+            ErrorKind::ConnectionRefused
+        )));
+        assert!(!is_nobody_there(&io::Error::from(ErrorKind::BrokenPipe)));
+        assert!(!is_nobody_there(&std::fmt::Error));
     }
 }
