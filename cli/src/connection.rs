@@ -98,6 +98,8 @@ impl Options {
         let config = ClientConfig {
             deadline: self.deadline(),
             unreachable_deadline: Duration::ZERO,
+            // A person is told, and may ask again.
+            outwaits_refusals: false,
             discover: false,
             addresses,
             etcd,

@@ -1,6 +1,6 @@
 //! Failures as a user meets them: what failed and why, and what to do.
 
-use muster_client::{ClientError, Refusal};
+use muster_client::{ClientError, Refusal, TlsMismatch};
 
 use crate::exit::Exit;
 use crate::output::{Tone, note, paint};
@@ -149,6 +149,9 @@ fn violations(refusal: &Refusal) -> Vec<String> {
 
 /// What to do about an error, where that is known.
 fn help(error: &ClientError) -> Option<String> {
+    if let Some(mismatch) = error.tls_mismatch() {
+        return Some(apart(mismatch).to_owned());
+    }
     let text = match error {
         ClientError::Unreachable { .. } => {
             "is the cluster running? `muster dev` starts one here; name the replicas of another with \
@@ -178,6 +181,22 @@ fn help(error: &ClientError) -> Option<String> {
     Some(text.to_owned())
 }
 
+/// What to do where TLS keeps the command and the replicas apart.
+const fn apart(mismatch: TlsMismatch) -> &'static str {
+    match mismatch {
+        TlsMismatch::PeerEncrypts => {
+            "name the certificate of the cluster's authority: MUSTER_CACERT=ca.pem, or `ca` of a context (docs/security.md)"
+        }
+        TlsMismatch::PeerIsPlain => {
+            "this cluster has no certificates, or it is another one: unset MUSTER_CACERT, or choose a context or an address"
+        }
+        TlsMismatch::Certificate => {
+            "MUSTER_CACERT (`ca` of a context) must name the authority of this very cluster, --address or MUSTER_ADDR a name that stands in \
+             the replica's certificate, and MUSTER_CERT one of the same authority (docs/security.md)"
+        }
+    }
+}
+
 fn refused(refusal: &Refusal) -> Option<&'static str> {
     Some(match refusal.reason.as_str() {
         "UNKNOWN_JOB" => "`muster job list` shows the jobs that the cluster remembers",
@@ -190,6 +209,9 @@ fn refused(refusal: &Refusal) -> Option<&'static str> {
             "`muster job get` shows the attempts; -f waits for output that is still to come"
         }
         "HOST_UNREACHABLE" => "the host keeps the output; it can be read once its worker is back",
+        "REPLICA_UNREACHABLE" => {
+            "nothing was changed: it must run already, and the leader must reach it there (`muster cluster add --help`)"
+        }
         "NOT_RUNNING" => "`muster job get` shows where its tasks stand",
         "REVISION_TOO_OLD" => {
             "--address names another replica, which may keep more; a backup of before can be restored into a cluster of its own"

@@ -1,10 +1,16 @@
 //! What admins do to hosts, GPUs, queues and replicas.
 
+use std::time::Duration;
+
 use muster_core::ids::{ReplicaId, Revision};
 use muster_proto::v1;
 
 use crate::client::{Client, admin, new_request_id};
 use crate::error::ClientError;
+
+/// A try to change the replicas may take so long at least: a leader waits 5 s for the one that it asks, and commits then, within
+/// 10 s in all (the scheduler's `limits.request_ms_default`).
+const CHANGE_TRY_MIN: Duration = Duration::from_secs(12);
 
 impl Client {
     /// Takes a host or GPU out of placement, or (`dry_run`) tells what that would hit.
@@ -205,7 +211,8 @@ impl Client {
     /// are left.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `REFUSED`, `NOT_LEVEL` (the replica must catch up first), `CHANGE_UNDER_WAY`.
+    /// [`ClientError::Refused`] with reason `REFUSED`, `NOT_LEVEL` (the replica must catch up first), `CHANGE_UNDER_WAY`, and without
+    /// `outwaits_refusals` also `REPLICA_UNREACHABLE` (a replica that must answer does not).
     pub async fn change_replicas(
         &self,
         change: v1::change_replicas_request::Change,
@@ -215,7 +222,9 @@ impl Client {
             change: Some(change),
             force,
         };
-        self.call(self.operation("change the replicas"), |channel| {
+        let per_try = self.config().per_try_deadline.max(CHANGE_TRY_MIN);
+        let patience = (self.operation("change the replicas"), per_try);
+        self.call_patiently(patience, |channel| {
             let request = request.clone();
             async move { admin(channel).change_replicas(request).await }
         })

@@ -51,10 +51,10 @@ impl AuditRecords {
                 },
                 _ => ClientError::Unreachable {
                     operation: OPERATION,
-                    tried: vec![FailedTry {
-                        address: self.address.clone(),
-                        cause: status.message().to_owned(),
-                    }],
+                    tried: vec![FailedTry::new(
+                        self.address.clone(),
+                        status.message().to_owned(),
+                    )],
                 },
             }),
         }

@@ -69,10 +69,7 @@ impl SavedSnapshot {
     fn cut(&self, cause: String) -> ClientError {
         ClientError::Unreachable {
             operation: OPERATION,
-            tried: vec![FailedTry {
-                address: self.address.clone(),
-                cause,
-            }],
+            tried: vec![FailedTry::new(self.address.clone(), cause)],
         }
     }
 }

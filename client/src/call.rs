@@ -1,6 +1,7 @@
 //! One call of a client over its connections.
 
 use std::future::Future;
+use std::time::Duration;
 
 use tonic::{Response, Status};
 
@@ -32,6 +33,20 @@ impl Client {
         Ok(answer)
     }
 
+    /// As [`Client::call`], with a limit of its own for each try.
+    pub(crate) async fn call_patiently<Answer, Send, Sending>(
+        &self,
+        (operation, per_try): (Operation, Duration),
+        send: Send,
+    ) -> Result<Answer, ClientError>
+    where
+        Send: Fn(Line) -> Sending,
+        Sending: Future<Output = Result<Response<Answer>, Status>>,
+    {
+        let (answer, _) = self.call_within((operation, per_try), send).await?;
+        Ok(answer)
+    }
+
     /// As [`Client::call`], and tells which replica answered.
     pub(crate) async fn call_somewhere<Answer, Send, Sending>(
         &self,
@@ -42,10 +57,24 @@ impl Client {
         Send: Fn(Line) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
+        let per_try = self.config().per_try_deadline;
+        self.call_within((operation, per_try), send).await
+    }
+
+    async fn call_within<Answer, Send, Sending>(
+        &self,
+        patience: (Operation, Duration),
+        send: Send,
+    ) -> Result<(Answer, String), ClientError>
+    where
+        Send: Fn(Line) -> Sending,
+        Sending: Future<Output = Result<Response<Answer>, Status>>,
+    {
         let send = &send;
         let carry = |address: String| async move { self.try_at(&address, send).await };
         let broken = |address: &str| self.connections().drop(address);
-        let answered = self.calls().run(operation, carry, broken).await?;
+        let calls = self.calls();
+        let answered = calls.run_patiently(patience, carry, broken).await?;
         self.keep_up();
         Ok(answered)
     }
@@ -59,11 +88,18 @@ impl Client {
         Send: Fn(Line) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
-        let opened = self.connections().open(address, self.connect_deadline());
-        let line = opened.await.map_err(Failure::Unconnected)?;
+        let connections = self.connections();
+        let line = connections.open(address, self.connect_deadline()).await?;
         self.roster().connected();
-        let response = send(line).await.map_err(Failure::Answered)?;
-        self.hear(&response);
-        Ok(response.into_inner())
+        match send(line).await {
+            Ok(response) => {
+                connections.answered();
+                self.hear(&response);
+                Ok(response.into_inner())
+            }
+            Err(status) => Err(connections
+                .judge(address, status, self.connect_deadline())
+                .await),
+        }
     }
 }

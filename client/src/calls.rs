@@ -6,12 +6,13 @@
 use std::future::Future;
 use std::time::Duration;
 
+use muster_tls::TlsMismatch;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::config::ClientConfig;
 use crate::error::{ClientError, FailedTry, Refusal, seconds};
-use crate::retry::{Backoff, Jitter, Verdict, judge};
+use crate::retry::{Backoff, Jitter, Verdict, judge, passing_refusal};
 pub use crate::roster::Roster;
 
 /// How long a call may go on, and how it is named in errors.
@@ -28,6 +29,8 @@ pub struct Operation {
 pub enum Failure {
     /// The replica could not be reached: why, for people.
     Unconnected(String),
+    /// It could be, and TLS keeps the two apart: how, and the same for people.
+    Apart(TlsMismatch, String),
     /// It said so, or the connection broke.
     Answered(Status),
 }
@@ -44,6 +47,7 @@ pub struct Calls {
 enum Outcome<Answer> {
     Answered(Answer),
     Unconnected(String),
+    Apart(TlsMismatch, String),
     /// No answer within this time.
     Silent(Duration),
     Failed(Verdict),
@@ -57,8 +61,10 @@ struct Tries {
     round: Vec<String>,
     /// Per address, what went wrong there last.
     failures: Vec<FailedTry>,
-    /// False once a connection of this call was accepted.
+    /// False once a connection of this call was accepted by who can be spoken with.
     only_unconnected: bool,
+    /// Whether TLS keeps a replica and the client apart.
+    is_apart: bool,
     /// Longest wait that a replica asked for in this round.
     floor: Option<Duration>,
     backoff: Backoff,
@@ -108,18 +114,35 @@ impl Calls {
         Carry: Fn(String) -> Carried,
         Carried: Future<Output = Result<Answer, Failure>>,
     {
+        let per_try = self.config.per_try_deadline;
+        self.run_patiently((operation, per_try), carry, broken)
+            .await
+    }
+
+    /// As [`Calls::run`], with a limit of its own for each try: that of what takes a replica longer than most does.
+    pub(crate) async fn run_patiently<Answer, Carry, Carried>(
+        &self,
+        (operation, per_try): (Operation, Duration),
+        carry: Carry,
+        broken: impl Fn(&str),
+    ) -> Result<(Answer, String), ClientError>
+    where
+        Carry: Fn(String) -> Carried,
+        Carried: Future<Output = Result<Answer, Failure>>,
+    {
         let mut tries = Tries::new(&self.config, operation);
         loop {
             let Some(address) = self.roster.next_untried(&tries.round) else {
                 tries.next_round(self).await?;
                 continue;
             };
-            let limit = tries.remaining().min(self.config.per_try_deadline);
+            let limit = tries.remaining().min(per_try);
             let carried = tokio::time::timeout(limit, carry(address.clone()));
             let outcome = match carried.await {
                 Ok(Ok(answer)) => Outcome::Answered(answer),
                 Ok(Err(Failure::Unconnected(cause))) => Outcome::Unconnected(cause),
-                Ok(Err(Failure::Answered(status))) => Outcome::Failed(judge(&status)),
+                Ok(Err(Failure::Apart(mismatch, cause))) => Outcome::Apart(mismatch, cause),
+                Ok(Err(Failure::Answered(status))) => Outcome::Failed(self.judge(&status)),
                 Err(_) => Outcome::Silent(limit),
             };
             if outcome.is_broken() {
@@ -138,13 +161,21 @@ impl Calls {
             }
         }
     }
+
+    /// What the status of a failed try means here.
+    fn judge(&self, status: &Status) -> Verdict {
+        match passing_refusal(status) {
+            Some(refusal) if !self.config.outwaits_refusals => Verdict::Final(refusal),
+            _ => judge(status),
+        }
+    }
 }
 
 impl<Answer> Outcome<Answer> {
     /// Whether the connection is of no use any more.
     const fn is_broken(&self) -> bool {
         match self {
-            Self::Unconnected(_) | Self::Silent(_) => true,
+            Self::Unconnected(_) | Self::Apart(..) | Self::Silent(_) => true,
             Self::Failed(Verdict::Again { transport, .. }) => *transport,
             Self::Answered(_) | Self::Failed(_) => false,
         }
@@ -159,6 +190,7 @@ impl Tries {
             round: Vec::new(),
             failures: Vec::new(),
             only_unconnected: true,
+            is_apart: false,
             floor: None,
             backoff: Backoff::new(config),
         }
@@ -176,10 +208,16 @@ impl Tries {
         outcome: Outcome<Answer>,
     ) -> Result<(), ClientError> {
         self.round.push(address.clone());
-        self.only_unconnected &= matches!(outcome, Outcome::Unconnected(_));
+        self.only_unconnected &= matches!(outcome, Outcome::Unconnected(_) | Outcome::Apart(..));
+        let mut mismatch = None;
         let cause = match outcome {
             Outcome::Answered(_) => return Ok(()),
             Outcome::Unconnected(cause) => cause,
+            Outcome::Apart(apart, cause) => {
+                self.is_apart = true;
+                mismatch = Some(apart);
+                cause
+            }
             Outcome::Silent(limit) => {
                 let said_before = self.failures.iter().any(|it| it.address == address);
                 if said_before && self.remaining().is_zero() {
@@ -214,14 +252,20 @@ impl Tries {
         };
         tracing::debug!(%address, %cause, operation = self.operation.name, "a try failed");
         self.failures.retain(|failure| failure.address != address);
-        self.failures.push(FailedTry { address, cause });
+        self.failures.push(FailedTry {
+            address,
+            cause,
+            mismatch,
+        });
         Ok(())
     }
 
     /// Every known replica was tried: waits, or gives up.
     async fn next_round(&mut self, calls: &Calls) -> Result<(), ClientError> {
         let operation = self.operation.name;
-        let never_connected = self.only_unconnected && !calls.roster.ever_connected();
+        // A connection that TLS ended was accepted for nothing.
+        let never_connected =
+            self.only_unconnected && (self.is_apart || !calls.roster.ever_connected());
         if never_connected && self.began.elapsed() >= calls.config.unreachable_deadline {
             return Err(ClientError::Unreachable {
                 operation,
@@ -255,9 +299,10 @@ fn is_strange(refusal: &Refusal) -> bool {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
-    use muster_proto::status::not_leader;
+    use muster_core::rejection::Rejection;
+    use muster_proto::status::{not_leader, status_of};
 
     use super::*;
 
@@ -314,5 +359,51 @@ mod tests {
         assert_eq!(tried.len(), 3);
         assert!(asked.len() > 30, "{} tries", asked.len());
         assert!(began.elapsed() <= OPERATION.deadline);
+    }
+
+    /// How a call ends where its queue is full, and how often it asked.
+    async fn ends_while_full(outwaits_refusals: bool) -> (ClientError, u32) {
+        let config = ClientConfig {
+            outwaits_refusals,
+            ..ClientConfig::new(["a:1"])
+        };
+        let calls = Calls::seeded(config, 7);
+        let asked = Cell::new(0);
+        let carry = |_: String| {
+            asked.set(asked.get() + 1);
+            let full = Rejection::QueueFull {
+                queue: "night".to_owned(),
+                limit: 1,
+            };
+            async move { Err::<u8, Failure>(Failure::Answered(status_of(&full))) }
+        };
+        let result = calls.run(OPERATION, carry, |_| {}).await;
+        (result.unwrap_err(), asked.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_queue_is_a_refusal_but_for_those_who_wait_for_room() {
+        let (error, asked) = ends_while_full(false).await;
+        assert_eq!((error.reason(), asked), (Some("QUEUE_FULL"), 1));
+        let (error, asked) = ends_while_full(true).await;
+        assert!(
+            matches!(error, ClientError::DeadlineExceeded { .. }),
+            "{error}"
+        );
+        assert!(asked > 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_takes_longer_than_most_is_given_its_time() {
+        let calls = Calls::seeded(ClientConfig::new(["a:1"]), 7);
+        let carry = |_: String| async {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            Ok::<u8, Failure>(1)
+        };
+        let patience = (OPERATION, Duration::from_secs(12));
+        let answered = calls.run_patiently(patience, carry, |_| {}).await;
+        assert_eq!(answered.unwrap().0, 1);
+        let lost = calls.run(OPERATION, carry, |_| {}).await;
+        assert!(lost.is_err(), "{lost:?}");
     }
 }

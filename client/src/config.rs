@@ -24,8 +24,12 @@ pub struct ClientConfig {
     /// How long to go on while not one replica has ever accepted a connection. Zero: every known address
     /// is tried once, which is what a person at a terminal wants.
     pub unreachable_deadline: Duration,
-    /// Longest that a watch or a log stream goes without any replica before it fails.
+    /// Longest that a watch, or a log stream that follows, goes without any replica before it fails.
     pub reconnect_deadline: Duration,
+    /// Whether a call goes on asking, until its deadline, where nothing was done because of what may pass: there is no room
+    /// (`QUEUE_FULL`, `CLUSTER_FULL`), or a new replica does not answer yet (`REPLICA_UNREACHABLE`). If not, that is a refusal as any
+    /// other, and told at once.
+    pub outwaits_refusals: bool,
     /// The first wait between two rounds of tries is drawn from zero to this; doubled every round.
     pub backoff_base: Duration,
     /// No wait is drawn from more than this.
@@ -62,7 +66,7 @@ impl ClientConfig {
 }
 
 impl Default for ClientConfig {
-    /// A replica on loopback; calls of 30 s with tries of 5 s, streams that wait 5 minutes for a replica.
+    /// A replica on loopback; calls of 30 s with tries of 5 s that outwait refusals, streams that wait 5 minutes for a replica.
     fn default() -> Self {
         Self {
             addresses: vec!["127.0.0.1:7400".to_owned()],
@@ -73,6 +77,7 @@ impl Default for ClientConfig {
             connect_deadline: Duration::from_secs(1),
             unreachable_deadline: Duration::from_secs(30),
             reconnect_deadline: Duration::from_secs(300),
+            outwaits_refusals: true,
             backoff_base: Duration::from_millis(20),
             backoff_max: Duration::from_millis(250),
             tls: TlsSettings::default(),

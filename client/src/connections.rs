@@ -1,12 +1,17 @@
 //! A client's connections to replicas.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_tls::{Dialer, Tls, is_loopback};
-use tonic::transport::Endpoint;
+use muster_tls::{Dialer, Tls, TlsMismatch, answers_in_tls, is_loopback};
+use tonic::Status;
+use tonic::transport::{self, Endpoint};
 
+use crate::calls::Failure;
 use crate::config::ClientConfig;
 use crate::credential::{Credential, Line};
 use crate::error::ClientError;
@@ -22,6 +27,8 @@ pub(crate) struct Connections {
     dialer: Dialer,
     credential: Credential,
     open: Mutex<BTreeMap<String, Line>>,
+    /// Whether a call was ever answered well: who speaks with whom is settled then.
+    has_answered: AtomicBool,
 }
 
 impl Connections {
@@ -48,33 +55,78 @@ impl Connections {
             dialer: Dialer::new(tls),
             credential: Credential::of(config.token.as_ref())?,
             open: Mutex::default(),
+            has_answered: AtomicBool::new(false),
         })
     }
 
     /// A connection to a replica: the one that is open, else a new one.
     ///
     /// # Errors
-    /// Why there is none, for people.
+    /// Why there is none.
     pub(crate) async fn open(
         &self,
         address: &str,
         connect_deadline: Duration,
-    ) -> Result<Line, String> {
+    ) -> Result<Line, Failure> {
         let open = self.lock().get(address).cloned();
         if let Some(line) = open {
             return Ok(line);
         }
         // Replicas say where others are: who listens there may be anybody.
         if self.credential.is_some() && !self.dialer.is_secure() && !is_loopback(address) {
-            return Err("a token is not sent over a connection that others can read".to_owned());
+            let told = "a token is not sent over a connection that others can read";
+            return Err(Failure::Unconnected(told.to_owned()));
         }
-        let endpoint = parse(address, connect_deadline).map_err(|error| innermost(&error))?;
-        let channel = self.dialer.connect(&endpoint).await;
-        let line = self
-            .credential
-            .on(channel.map_err(|error| innermost(&error))?);
+        let endpoint = parse(address, connect_deadline)
+            .map_err(|error| Failure::Unconnected(innermost(&error)))?;
+        let channel = match self.dialer.connect(&endpoint).await {
+            Ok(channel) => channel,
+            Err(error) => return Err(self.unopened(address, error, connect_deadline).await),
+        };
+        let line = self.credential.on(channel);
         let mut open = self.lock();
         Ok(open.entry(address.to_owned()).or_insert(line).clone())
+    }
+
+    /// A call was answered well.
+    pub(crate) fn answered(&self) {
+        self.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// What a call that was not answered well says.
+    pub(crate) async fn judge(&self, address: &str, status: Status, limit: Duration) -> Failure {
+        if let Some(apart) = apart(&status) {
+            return apart;
+        }
+        let is_broken = status.source().is_some();
+        if is_broken && self.is_too_plain_for(address, limit).await {
+            return too_plain();
+        }
+        Failure::Answered(status)
+    }
+
+    /// What a connection says that could not be opened.
+    async fn unopened(&self, address: &str, error: transport::Error, limit: Duration) -> Failure {
+        if let Some(apart) = apart(&error) {
+            return apart;
+        }
+        let is_anybody_there = !is_nobody_there(&error);
+        if is_anybody_there && self.is_too_plain_for(address, limit).await {
+            return too_plain();
+        }
+        Failure::Unconnected(innermost(&error))
+    }
+
+    /// Whether a plain connection broke because who listens there wants TLS. It does not say so: that is looked at, for no longer
+    /// than `limit`.
+    async fn is_too_plain_for(&self, address: &str, limit: Duration) -> bool {
+        let is_settled = self.dialer.is_secure() || self.has_answered.load(Ordering::Relaxed);
+        if is_settled {
+            return false;
+        }
+        let authority = address.split_once("://").map_or(address, |(_, rest)| rest);
+        let answer = tokio::time::timeout(limit, answers_in_tls(authority)).await;
+        matches!(answer, Ok(Ok(true)))
     }
 
     /// Forgets a connection that failed.
@@ -86,6 +138,39 @@ impl Connections {
         // Every change leaves the map consistent, so a panic elsewhere does not spoil it.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The failure that an error means if TLS keeps the two apart.
+fn apart(error: &(dyn Error + 'static)) -> Option<Failure> {
+    let mismatch = TlsMismatch::of(error)?;
+    let cause = match mismatch {
+        TlsMismatch::PeerIsPlain => "it does not speak TLS, and this side does".to_owned(),
+        _ => innermost(error),
+    };
+    Some(Failure::Apart(mismatch, cause))
+}
+
+fn too_plain() -> Failure {
+    let told = "it speaks TLS, and this side does not".to_owned();
+    Failure::Apart(TlsMismatch::PeerEncrypts, told)
+}
+
+/// Whether an error says that nobody took the connection: to look again would tell no more.
+fn is_nobody_there(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return matches!(
+                error.kind(),
+                ErrorKind::ConnectionRefused
+                    | ErrorKind::TimedOut
+                    | ErrorKind::HostUnreachable
+                    | ErrorKind::NetworkUnreachable
+            );
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Whoever listens on the way would be the user from then on.
@@ -114,7 +199,7 @@ fn endpoint(address: &str, connect_deadline: Duration) -> Result<Endpoint, Clien
     Ok(endpoint)
 }
 
-fn parse(address: &str, connect_deadline: Duration) -> Result<Endpoint, tonic::transport::Error> {
+fn parse(address: &str, connect_deadline: Duration) -> Result<Endpoint, transport::Error> {
     let url = if address.contains("://") {
         address.to_owned()
     } else {
@@ -143,7 +228,18 @@ mod tests {
         let connections = Connections::new(&config).unwrap();
         // An address for documentation (RFC 5737): nothing is sent there.
         let learnt = connections.open("192.0.2.1:7400", Duration::from_secs(1));
-        let told = learnt.await.err().unwrap();
+        let Some(Failure::Unconnected(told)) = learnt.await.err() else {
+            panic!("a connection was opened");
+        };
         assert!(told.contains("a token is not sent"), "{told}");
+    }
+
+    #[test]
+    fn where_nobody_listens_nothing_is_looked_at_again() {
+        assert!(is_nobody_there(&io::Error::from(
+            ErrorKind::ConnectionRefused
+        )));
+        assert!(!is_nobody_there(&io::Error::from(ErrorKind::BrokenPipe)));
+        assert!(!is_nobody_there(&std::fmt::Error));
     }
 }

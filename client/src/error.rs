@@ -6,6 +6,7 @@ use std::time::Duration;
 use muster_core::ids::Revision;
 use muster_core::spec::Violation;
 use muster_proto::status::ErrorReport;
+use muster_tls::TlsMismatch;
 use tonic::{Code, Status};
 
 /// Why a call failed.
@@ -101,6 +102,15 @@ impl ClientError {
             .is_some_and(|refusal| refusal.code == Code::Unimplemented)
     }
 
+    /// What keeps client and replicas apart over TLS, if that is why none is reachable.
+    #[must_use]
+    pub fn tls_mismatch(&self) -> Option<TlsMismatch> {
+        match self {
+            Self::Unreachable { tried, .. } => tried.iter().find_map(|it| it.mismatch),
+            _ => None,
+        }
+    }
+
     /// The cluster's refusal, if it was one.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
@@ -119,6 +129,19 @@ pub struct FailedTry {
     pub address: String,
     /// What went wrong there.
     pub cause: String,
+    /// What keeps the two apart over TLS, if that is the cause: no other try helps until one of them is set up anew.
+    pub mismatch: Option<TlsMismatch>,
+}
+
+impl FailedTry {
+    /// One that has nothing to do with TLS.
+    pub(crate) const fn new(address: String, cause: String) -> Self {
+        Self {
+            address,
+            cause,
+            mismatch: None,
+        }
+    }
 }
 
 /// An error as the cluster sent it.

@@ -105,7 +105,7 @@ impl Client {
         }
         if (bytes.len() as u64) < head.size_bytes {
             let cause = "the export ended before its end".to_owned();
-            return Err(Cut::Again(FailedTry { address, cause }));
+            return Err(Cut::Again(FailedTry::new(address, cause)));
         }
         Ok(Export { head, bytes })
     }
@@ -120,7 +120,7 @@ impl Client {
         let Ok(message) = tokio::time::timeout(limit, stream.message()).await else {
             let cause = format!("nothing more came within {} s", limit.as_secs_f64());
             let address = address.to_owned();
-            return Err(Cut::Again(FailedTry { address, cause }));
+            return Err(Cut::Again(FailedTry::new(address, cause)));
         };
         match message {
             Ok(None) => Ok(None),
@@ -146,7 +146,7 @@ fn broken(status: &Status, address: &str) -> Cut {
         Verdict::Again { cause, .. } => cause,
     };
     let address = address.to_owned();
-    Cut::Again(FailedTry { address, cause })
+    Cut::Again(FailedTry::new(address, cause))
 }
 
 fn malformed(detail: &str) -> Cut {

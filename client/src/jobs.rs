@@ -89,12 +89,31 @@ impl Client {
     /// # Errors
     /// As [`Client::submit_job`].
     pub async fn validate_job(&self, spec: v1::JobSpec) -> Result<(), ClientError> {
+        self.validate_job_as(new_request_id(), spec).await
+    }
+
+    /// As [`Client::validate_job`], for a submission under this request id: what was accepted under it before is well, whatever has
+    /// changed since.
+    ///
+    /// # Errors
+    /// As [`Client::submit_job_as`].
+    pub async fn validate_job_as(
+        &self,
+        request_id: impl Into<String>,
+        spec: v1::JobSpec,
+    ) -> Result<(), ClientError> {
         let request = v1::SubmitJobRequest {
-            request_id: new_request_id(),
+            request_id: request_id.into(),
             spec: Some(spec),
             validate_only: true,
         };
-        self.send_submit(request).await.map(|_| ())
+        // Without a span: that of the submission has this request id.
+        self.call(self.operation("submit the job"), |channel| {
+            let request = request.clone();
+            async move { jobs(channel).submit_job(request).await }
+        })
+        .await?;
+        Ok(())
     }
 
     async fn send_submit(&self, request: v1::SubmitJobRequest) -> Result<Submitted, ClientError> {

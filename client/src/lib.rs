@@ -56,7 +56,7 @@ pub use jobs::{JobDetail, Submitted};
 pub use join_tokens::JoinTokenOptions;
 pub use logs::{LogUpdate, LogsRequest, TaskLogs};
 pub use muster_etcd::EtcdSettings;
-pub use muster_tls::{JoinToken, TlsSettings, Token};
+pub use muster_tls::{JoinToken, TlsMismatch, TlsSettings, Token};
 pub use pipelines::{PipelineDetail, SubmittedPipeline};
 pub use watch::{Watch, WatchFilter, WatchUpdate};
 pub use watch_position::WatchPosition;

@@ -119,7 +119,8 @@ impl TaskLogs {
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, `UNKNOWN_TASK`, `NO_LOGS` or
-    /// `HOST_UNREACHABLE`; an error of a call if no replica could be reached for `reconnect_deadline`.
+    /// `HOST_UNREACHABLE`; an error of a call if no replica could be reached for `reconnect_deadline`, or `deadline` where the
+    /// output is not followed.
     /// The stream may be polled again after an error: it goes on where it was.
     pub async fn next(&mut self) -> Result<Option<LogUpdate>, ClientError> {
         loop {
@@ -159,9 +160,13 @@ impl TaskLogs {
             until_ms: self.request.until_ms,
             epoch: self.request.epoch.unwrap_or_default(),
         };
+        let config = self.client.config();
         let operation = Operation {
             name: OPERATION,
-            deadline: self.client.config().reconnect_deadline,
+            deadline: match self.request.follow {
+                true => config.reconnect_deadline,
+                false => config.deadline,
+            },
         };
         let (stream, replica) = self
             .client

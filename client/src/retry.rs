@@ -14,6 +14,8 @@ use crate::error::Refusal;
 pub(crate) const HOST_UNREACHABLE: &str = "HOST_UNREACHABLE";
 /// Reason of a watch that could not keep up: it goes on from where it was.
 pub(crate) const WATCH_TOO_SLOW: &str = "WATCH_TOO_SLOW";
+/// Reasons of a refusal because of what may pass: nothing was done. See [`ClientConfig::outwaits_refusals`].
+const MAY_PASS: [&str; 3] = ["QUEUE_FULL", "CLUSTER_FULL", "REPLICA_UNREACHABLE"];
 
 /// What a failed try means for the call.
 #[derive(Debug)]
@@ -69,6 +71,13 @@ pub(crate) fn judge(status: &Status) -> Verdict {
         transport,
         retry_after: refusal.retry_after.filter(|_| !electing),
     }
+}
+
+/// The refusal that may pass, if it is one.
+pub(crate) fn passing_refusal(status: &Status) -> Option<Box<Refusal>> {
+    let refusal = Refusal::from(status);
+    let may_pass = MAY_PASS.contains(&&*refusal.reason);
+    may_pass.then(|| Box::new(refusal))
 }
 
 /// The innermost cause of an error, which is the one that people recognise.
@@ -180,6 +189,16 @@ mod tests {
                 "{verdict:?}"
             );
         }
+    }
+
+    #[test]
+    fn only_what_may_pass_can_be_outwaited() {
+        let may_pass = |code, reason| passing_refusal(&status(code, reason)).is_some();
+        assert!(may_pass(Code::ResourceExhausted, "CLUSTER_FULL"));
+        assert!(may_pass(Code::Unavailable, "REPLICA_UNREACHABLE"));
+        // Of these nobody knows whether anything was done, or somebody else does it.
+        assert!(!may_pass(Code::Unavailable, "UNKNOWN_OUTCOME"));
+        assert!(!may_pass(Code::Unavailable, "NOT_LEADER"));
     }
 
     #[test]

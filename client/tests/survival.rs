@@ -7,11 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fake::{Act, Cluster, Running, config, lock, nowhere};
-use muster_client::{Client, ClientError, LogUpdate, LogsRequest, WatchFilter, WatchUpdate};
+use muster_client::{
+    Client, ClientError, LogUpdate, LogsRequest, TlsMismatch, WatchFilter, WatchUpdate,
+};
 use muster_core::ids::{JobId, Revision, TaskIndex};
 use muster_proto::status::{compacted, error, not_leader};
 use muster_proto::v1;
 use muster_proto::v1::stream_logs_request::Start;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -118,6 +122,33 @@ async fn a_cluster_that_is_not_there_is_told_with_every_address() {
     let text = error.to_string();
     assert!(text.contains(&one) && text.contains(&two), "{text}");
     assert!(text.contains("onnection refused"), "{text}");
+}
+
+#[tokio::test]
+async fn a_replica_that_wants_tls_is_told_of_at_once() {
+    // As a TLS server answers what is no TLS: with an alert.
+    const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            // So much does every client of HTTP/2 say first.
+            if connection.read_exact(&mut [0; 24]).await.is_ok() {
+                drop(connection.write_all(&ALERT).await);
+            }
+        }
+    });
+    let mut config = config(&[&address]);
+    config.unreachable_deadline = Duration::ZERO;
+    let client = Client::connect(config).await.unwrap();
+    let error = client.submit_job(v1::JobSpec::default()).await.unwrap_err();
+    assert_eq!(error.tls_mismatch(), Some(TlsMismatch::PeerEncrypts));
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "cannot submit the job: no scheduler replica is reachable ({address}: it speaks TLS, and this side does not)"
+        )
+    );
 }
 
 #[tokio::test]
@@ -313,6 +344,26 @@ async fn output_goes_on_at_the_byte_where_it_was_cut() {
     assert_eq!(notes, ["2 on node01", "replica stops"]);
     let resumed = ["logs 2 Some(OffsetBytes(16))"];
     assert_eq!(second.calls(), resumed);
+}
+
+#[tokio::test]
+async fn output_that_is_not_followed_is_given_up_at_the_deadline_of_a_call() {
+    let (_cluster, replica, _) = two_replicas();
+    replica.will((0..10_000).map(|_| Act::Refuse(not_leader(None))));
+    let mut config = config(&[&replica.address]);
+    config.deadline = Duration::from_millis(200);
+    let deadline = config.deadline;
+    config.reconnect_deadline = Duration::from_secs(3);
+    let client = Client::connect(config).await.unwrap();
+    let mut logs = client.logs(LogsRequest {
+        job: JobId(1),
+        ..LogsRequest::default()
+    });
+    let error = logs.next().await.unwrap_err();
+    assert!(
+        matches!(error, ClientError::DeadlineExceeded { deadline: told, .. } if told == deadline),
+        "{error}"
+    );
 }
 
 #[tokio::test]

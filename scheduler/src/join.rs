@@ -218,7 +218,7 @@ mod tests {
         // Those pass.
         assert!(!refused(Code::FailedPrecondition, "CHANGE_UNDER_WAY"));
         assert!(!refused(Code::FailedPrecondition, "FEATURE_NOT_YET"));
-        assert!(!refused(Code::Unavailable, "UNREACHABLE"));
+        assert!(!refused(Code::Unavailable, "REPLICA_UNREACHABLE"));
         assert!(!refused(Code::Unavailable, "NOT_LEADER"));
     }
 }

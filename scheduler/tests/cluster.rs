@@ -416,8 +416,9 @@ async fn the_last_host_of_a_pool_is_blocked_by_force_alone() {
     };
     let looked = client.admin().block(dry_run).await.unwrap().into_inner();
     let impact = looked.impact.unwrap();
-    assert!(impact.takes_last);
+    assert!(impact.takes_last && impact.takes_work);
     assert_eq!((impact.pool_hosts_left, impact.pool_gpus_left), (0, 0));
+    assert_eq!(impact.replaces, None);
     let block = block_of_only_host(false);
     let refused = client.admin().block(block).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
@@ -427,6 +428,14 @@ async fn the_last_host_of_a_pool_is_blocked_by_force_alone() {
     );
     let forced = client.admin().block(block_of_only_host(true)).await;
     assert!(forced.unwrap().into_inner().impact.unwrap().takes_last);
+    let again = v1::BlockRequest {
+        request_id: "again".to_owned(),
+        ..block_of_only_host(true)
+    };
+    let again = client.admin().block(again).await.unwrap().into_inner();
+    let impact = again.impact.unwrap();
+    assert_eq!(impact.replaces.unwrap().reason, "noisy fan");
+    assert!(!impact.takes_work);
 }
 
 #[tokio::test(flavor = "multi_thread")]

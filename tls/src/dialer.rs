@@ -15,6 +15,7 @@ use tonic::transport::{Channel, Endpoint, Error};
 use tower::Service;
 
 use crate::material::Tls;
+use crate::mismatch::Unfit;
 use crate::peer_role::{PeerRole, role_of};
 
 /// Opens connections to replicas: plain ones, or encrypted ones to whoever proves to be a replica.
@@ -131,10 +132,10 @@ fn check_replica(stream: &TlsStream<TcpStream>) -> io::Result<()> {
     let certificate = session.peer_certificates().and_then(<[_]>::first);
     match certificate.and_then(role_of) {
         Some(PeerRole::Replica) => Ok(()),
-        Some(other) => Err(invalid(format!(
+        Some(other) => Err(unfit(format!(
             "its certificate speaks for {other}, not for a replica"
         ))),
-        None => Err(invalid(format!(
+        None => Err(unfit(format!(
             "its certificate does not say that it is a replica's ({} among its alternative names)",
             PeerRole::Replica.uri()
         ))),
@@ -143,4 +144,8 @@ fn check_replica(stream: &TlsStream<TcpStream>) -> io::Result<()> {
 
 fn invalid(problem: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem)
+}
+
+fn unfit(problem: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, Unfit(problem))
 }

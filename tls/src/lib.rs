@@ -6,6 +6,7 @@
 //! | [`Tls`] | what they hold, read again when they change |
 //! | [`PeerRole`] | who a certificate speaks for |
 //! | [`Dialer`] | opens connections: plain ones, or to replicas that prove that they are some |
+//! | [`TlsMismatch`] | why two sides that reach each other do not come together |
 //! | [`Token`] | how a user proves who it is without a certificate |
 //! | [`JoinToken`] | how a worker comes by a certificate |
 //! | [`jwt`] | tokens of a foreign identity provider |
@@ -23,6 +24,7 @@ mod join_token;
 pub mod jwt;
 mod life;
 mod material;
+mod mismatch;
 mod peer_role;
 mod private_file;
 mod settings;
@@ -38,6 +40,7 @@ pub use incoming::{SecuredConnection, SecuredPeer, incoming};
 pub use join_token::{AuthoritiesHash, JoinToken};
 pub use life::Life;
 pub use material::{Tls, count_renewal, describe_metrics};
+pub use mismatch::{TlsMismatch, answers_in_tls};
 pub use peer_role::{PeerRole, role_of};
 pub use private_file::{begin_private, create_private, create_private_folder};
 pub use settings::{TlsSettings, is_loopback};

@@ -1,6 +1,6 @@
 //! `muster audit`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
@@ -54,6 +54,17 @@ pub(crate) struct Log {
 /// What a replica tells.
 type Told = (String, Result<Vec<v1::AuditRecord>, ClientError>);
 
+/// What all replicas have.
+#[derive(Debug, Default)]
+struct Gathered {
+    /// In the order of time.
+    rows: Vec<AuditView>,
+    /// The sequence number of the last record of each replica, by its address.
+    last: BTreeMap<String, u64>,
+    /// Replicas that did not tell, and why.
+    silent: Vec<(String, ClientError)>,
+}
+
 impl Verb {
     /// Does it.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
@@ -77,47 +88,40 @@ impl Log {
             after_sequence: 0,
             since_ms: since_ms.unwrap_or_default(),
             user: self.user.clone().unwrap_or_default(),
-            follow: self.follow,
+            follow: false,
         };
         let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
         let replicas = { status.replicas.into_iter() }.map(|replica| replica.address);
-        if self.follow {
-            let asked = replicas.collect();
-            tokio::spawn(ask_all(client, request, (asked, sender)));
-            return follow(&screen, receiver).await;
-        }
-        for address in replicas {
-            let (config, sender) = (alone(&client, &address), sender.clone());
-            tokio::spawn(ask(config, request.clone(), (address, sender)));
+        let replicas: Vec<String> = replicas.collect();
+        for address in &replicas {
+            let (config, sender) = (alone(&client, address), sender.clone());
+            tokio::spawn(ask(config, request.clone(), (address.clone(), sender)));
         }
         drop(sender);
-        self.show(&screen, receiver).await
+        let gathered = gather(receiver).await?;
+        if !self.follow {
+            return self.show(&screen, &gathered);
+        }
+        let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
+        let request = v1::ReadAuditLogRequest {
+            follow: true,
+            ..request
+        };
+        tokio::spawn(ask_all(client, request, (replicas, gathered.last, sender)));
+        follow(&screen, &gathered.rows, receiver).await
     }
 
-    /// All of it in the order of time, once every replica has told all that it has.
-    async fn show(
-        &self,
-        screen: &Screen,
-        mut receiver: mpsc::Receiver<Told>,
-    ) -> Result<Exit, Failure> {
-        let mut rows: Vec<AuditView> = Vec::new();
-        let mut silent: Vec<(String, ClientError)> = Vec::new();
-        while let Some((address, told)) = receiver.recv().await {
-            match told {
-                Ok(records) => rows.extend(records.into_iter().map(AuditView::from)),
-                Err(error @ ClientError::Refused { .. }) => return Err(error.into()),
-                Err(error) => silent.push((address, error)),
-            }
-        }
-        rows.sort_by_key(AuditView::order);
-        for (address, error) in &silent {
+    /// All of it, and who did not tell.
+    fn show(&self, screen: &Screen, gathered: &Gathered) -> Result<Exit, Failure> {
+        let Gathered { rows, silent, .. } = gathered;
+        for (address, error) in silent {
             note(&format!(
                 "the replica at {address} did not tell what it has: {error}"
             ));
         }
         match &self.export {
-            Some(path) => export(path, &rows)?,
-            None => screen.tell(&render_rows(screen, 0, &rows)?)?,
+            Some(path) => export(path, rows)?,
+            None => screen.tell(&render_rows(screen, 0, rows)?)?,
         }
         // What is missing must not look like nothing.
         Ok(if silent.is_empty() {
@@ -126,6 +130,26 @@ impl Log {
             Exit::Error
         })
     }
+}
+
+/// All that is told until nobody tells any more.
+async fn gather(mut receiver: mpsc::Receiver<Told>) -> Result<Gathered, Failure> {
+    let mut gathered = Gathered::default();
+    while let Some((address, told)) = receiver.recv().await {
+        match told {
+            Ok(records) => {
+                if let Some(record) = records.last() {
+                    gathered.last.insert(address, record.sequence);
+                }
+                let rows = records.into_iter().map(AuditView::from);
+                gathered.rows.extend(rows);
+            }
+            Err(error @ ClientError::Refused { .. }) => return Err(error.into()),
+            Err(error) => gathered.silent.push((address, error)),
+        }
+    }
+    gathered.rows.sort_by_key(AuditView::order);
+    Ok(gathered)
 }
 
 fn export(path: &PathBuf, rows: &[AuditView]) -> Result<(), Failure> {
@@ -142,7 +166,12 @@ fn export(path: &PathBuf, rows: &[AuditView]) -> Result<(), Failure> {
     written.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
-async fn follow(screen: &Screen, mut receiver: mpsc::Receiver<Told>) -> Result<Exit, Failure> {
+/// What there is already, and then what comes, as it comes.
+async fn follow(
+    screen: &Screen,
+    before: &[AuditView],
+    mut receiver: mpsc::Receiver<Told>,
+) -> Result<Exit, Failure> {
     let lines = Screen {
         headers: false,
         format: match screen.format {
@@ -151,6 +180,7 @@ async fn follow(screen: &Screen, mut receiver: mpsc::Receiver<Told>) -> Result<E
         },
         ..screen.clone()
     };
+    lines.data(&render_rows(&lines, 0, before)?)?;
     while let Some((address, told)) = receiver.recv().await {
         match told {
             Ok(records) => {
@@ -174,18 +204,22 @@ fn alone(client: &Client, address: &str) -> ClientConfig {
     }
 }
 
-/// Passes on what each replica has and will have, also of those that join later.
+/// Passes on what each replica has after its last record that is known, and will have, also of those that join later.
 async fn ask_all(
     client: Client,
     request: v1::ReadAuditLogRequest,
-    (mut found, sender): (Vec<String>, mpsc::Sender<Told>),
+    (mut found, last, sender): (Vec<String>, BTreeMap<String, u64>, mpsc::Sender<Told>),
 ) {
     let mut asked = BTreeSet::new();
     while !sender.is_closed() {
         for address in found.drain(..) {
             if asked.insert(address.clone()) {
                 let (config, sender) = (alone(&client, &address), sender.clone());
-                tokio::spawn(keep_asking(config, request.clone(), (address, sender)));
+                let request = v1::ReadAuditLogRequest {
+                    after_sequence: last.get(&address).copied().unwrap_or_default(),
+                    ..request.clone()
+                };
+                tokio::spawn(keep_asking(config, request, (address, sender)));
             }
         }
         tokio::time::sleep(LOOK).await;
@@ -257,4 +291,32 @@ async fn open(
         ..config
     };
     Client::connect(config).await?.read_audit_log(request).await
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_there_is_comes_in_the_order_of_time_not_replica_by_replica() {
+        let record = |replica_id, sequence, time_ms| v1::AuditRecord {
+            replica_id,
+            sequence,
+            time_ms,
+            ..v1::AuditRecord::default()
+        };
+        let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
+        let first = vec![record(1, 7, 10), record(1, 8, 30)];
+        let second = vec![record(2, 3, 20), record(2, 4, 40)];
+        sender.send(("a:1".to_owned(), Ok(first))).await.unwrap();
+        sender.send(("b:1".to_owned(), Ok(second))).await.unwrap();
+        drop(sender);
+        let gathered = gather(receiver).await.unwrap();
+        let order: Vec<(u64, u64, u64)> = gathered.rows.iter().map(AuditView::order).collect();
+        assert_eq!(order, [(10, 1, 7), (20, 2, 3), (30, 1, 8), (40, 2, 4)]);
+        // From there it is gone on with.
+        assert_eq!(gathered.last["a:1"], 8);
+        assert_eq!(gathered.last["b:1"], 4);
+    }
 }

@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, render_documents, span};
 use crate::parse;
-use crate::view::ImpactView;
+use crate::view::{ImpactView, Taken};
 
 /// How long tasks get to leave if nothing else is said: time for a checkpoint of many GPUs.
 const DRAIN_DEADLINE_DEFAULT: Duration = Duration::from_secs(300);
@@ -138,6 +138,8 @@ impl BlockOptions {
     ) -> Result<Exit, Failure> {
         self.check(terms)?;
         let mut impacts = Vec::new();
+        let mut taken = Taken::default();
+        let is_forced = terms.host.is_some_and(|host| host.force);
         let mut failed = false;
         for target in targets {
             let request = self.request(target, terms);
@@ -145,11 +147,12 @@ impl BlockOptions {
             match client.block(request).await {
                 Ok(answer) => {
                     let asked = (self.dry_run, begins_at_ms);
-                    impacts.push(ImpactView::new(
-                        (&target.name, target.is_host()),
-                        asked,
-                        answer,
-                    ));
+                    let mut impact =
+                        ImpactView::new((&target.name, target.is_host()), asked, answer);
+                    if self.dry_run || begins_at_ms.is_some() {
+                        taken.judge(&mut impact, is_forced);
+                    }
+                    impacts.push(impact);
                 }
                 Err(error) => {
                     failed = true;

@@ -6,7 +6,9 @@ mod replicas;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use muster_client::{Client, ClientError};
 use muster_core::ids::ReplicaId;
+use muster_proto::v1;
 
 use crate::connection::{Freshness, Options};
 use crate::exit::Exit;
@@ -83,7 +85,7 @@ impl Status {
             client.discover().await?;
         }
         loop {
-            let status = client.status(self.freshness.consistency()).await?;
+            let status = look(&client, self.freshness.consistency()).await?;
             let text = render(&screen, &StatusView::from(status))?;
             if !self.watch {
                 screen.data(&text)?;
@@ -93,6 +95,21 @@ impl Status {
             tokio::time::sleep(REFRESH).await;
         }
     }
+}
+
+/// The status, from the leader if it answers: nobody else knows how far the others are, and when they were heard. Where it may be
+/// stale, any replica's word is what was asked for.
+async fn look(
+    client: &Client,
+    consistency: v1::Consistency,
+) -> Result<v1::GetStatusResponse, ClientError> {
+    let status = client.status(consistency).await?;
+    let has_other_leader = status.leader_id.is_some_and(|it| it != status.replica_id);
+    if consistency == v1::Consistency::Stale || !has_other_leader {
+        return Ok(status);
+    }
+    client.discover().await?;
+    client.status(consistency).await
 }
 
 fn render(screen: &Screen, status: &StatusView) -> Result<String, Failure> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clap::{Args, Subcommand};
 use muster_client::Client;
 use muster_core::ids::GpuUuid;
+use muster_core::state::State;
 use muster_proto::v1;
 
 use super::blocking::{self, BlockOptions, DrainOptions, Target, Terms};
@@ -140,13 +141,21 @@ impl Unblock {
 
 /// A GPU as the user named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Wanted {
+pub(crate) enum Wanted {
+    /// By its identity.
     Uuid(GpuUuid),
-    Place { host: String, index: u32 },
+    /// By where it is.
+    Place {
+        /// The host's name.
+        host: String,
+        /// Its index there.
+        index: u32,
+    },
 }
 
 impl Wanted {
-    fn parse_all(texts: &[String]) -> Result<Vec<Self>, Failure> {
+    /// Those that are named by UUID, or as HOST:INDEX, where HOST may be a list.
+    pub(crate) fn parse_all(texts: &[String]) -> Result<Vec<Self>, Failure> {
         let mut wanted = Vec::new();
         for text in texts {
             Self::parse(text, &mut wanted)?;
@@ -169,6 +178,24 @@ impl Wanted {
         wanted.extend(hosts.into_iter().map(|host| Self::Place { host, index }));
         Ok(())
     }
+
+    /// Which one it is in a cluster's state.
+    pub(crate) fn uuid_in(&self, state: &State) -> Result<GpuUuid, Failure> {
+        match self {
+            Self::Uuid(uuid) => Ok(*uuid),
+            Self::Place { host, index } => {
+                let gpus = state.host_by_name(host).map(|host| &host.gpus);
+                let gpu = gpus.and_then(|gpus| gpus.iter().find(|gpu| gpu.index == *index));
+                gpu.map(|gpu| gpu.uuid)
+                    .ok_or_else(|| no_such_gpu(host, *index))
+            }
+        }
+    }
+}
+
+fn no_such_gpu(host: &str, index: u32) -> Failure {
+    Failure::new(format!("host `{host}` has no GPU of index {index}"))
+        .help("`muster gpu list` shows the GPUs")
 }
 
 /// The UUID of every GPU; the cluster is only asked if some are named by their place.
@@ -193,9 +220,9 @@ async fn resolve(client: &Client, wanted: Vec<Wanted>) -> Result<Vec<Target>, Fa
     let targets = wanted.into_iter().map(|gpu| match gpu {
         Wanted::Uuid(uuid) => Ok(Target::gpu(uuid.to_string())),
         Wanted::Place { host, index } => {
-            let missing = Failure::new(format!("host `{host}` has no GPU of index {index}"));
+            let missing = no_such_gpu(&host, index);
             let found = places.remove(&(host, index)).map(Target::gpu);
-            found.ok_or_else(|| missing.help("`muster gpu list` shows the GPUs"))
+            found.ok_or(missing)
         }
     });
     targets.collect()

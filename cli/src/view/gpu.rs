@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::block::BlockView;
 use super::health_standing::HealthStandingView;
+use super::word::word;
 use crate::output::{Cell, Column, Row, Tone, ago, instant};
 use crate::parse::format_mib;
 
@@ -24,6 +25,10 @@ pub(crate) struct GpuView {
     #[serde(flatten)]
     standing: HealthStandingView,
     block: Option<BlockView>,
+    /// That of its host.
+    host_block: Option<BlockView>,
+    /// How the leader sees its host; none if the replica does not say.
+    host_health: Option<String>,
     holder: Option<HolderView>,
     #[serde(skip)]
     health_since_ms: u64,
@@ -47,11 +52,15 @@ struct HolderView {
 
 impl From<v1::Gpu> for GpuView {
     fn from(gpu: v1::Gpu) -> Self {
+        let health = gpu.host_health();
+        let is_silent = matches!(health, v1::HostHealth::Suspect | v1::HostHealth::Lost);
         let fault = gpu.health.and_then(|health| health.fault);
         let state = match (&fault, &gpu.block, &gpu.holder) {
             (Some(_), _, _) => "faulted",
             (_, Some(_), _) => "blocked",
             (_, _, Some(_)) => "held",
+            (None, None, None) if gpu.host_block.is_some() => "blocked",
+            (None, None, None) if is_silent => "unreachable",
             (None, None, None) => "free",
         };
         Self {
@@ -69,6 +78,9 @@ impl From<v1::Gpu> for GpuView {
             health_since: instant(gpu.health_since_ms),
             standing: HealthStandingView::new(gpu.health_phase, gpu.health_rule, gpu.kept_off),
             block: gpu.block.map(BlockView::from),
+            host_block: gpu.host_block.map(BlockView::from),
+            host_health: (health != v1::HostHealth::Unspecified)
+                .then(|| word(health.as_str_name(), "HOST_HEALTH_")),
             holder: gpu.holder.map(|holder| HolderView {
                 job: holder.job_id,
                 unit: holder.unit,
@@ -83,7 +95,7 @@ impl From<v1::Gpu> for GpuView {
 impl GpuView {
     fn tone(&self) -> Tone {
         match self.state {
-            "faulted" => Tone::Bad,
+            "faulted" | "unreachable" => Tone::Bad,
             "blocked" => Tone::Waiting,
             _ => Tone::Good,
         }
@@ -93,8 +105,16 @@ impl GpuView {
         let fault = self.fault.as_ref();
         let fault = fault.map(|fault| format!("{}: {}", fault.signal, fault.detail));
         let block = self.block.as_ref().map(|block| block.text(now));
-        let stands = self.standing.reasons();
-        let reasons: Vec<String> = fault.into_iter().chain(block).chain(stands).collect();
+        let of_host = self.host_block.as_ref();
+        let of_host = of_host.map(|block| format!("host blocked: {}", block.text(now)));
+        let health = self.host_health.as_deref().filter(|health| *health != "up");
+        let health = health.map(|health| format!("host {health}"));
+        let reasons: Vec<String> = { fault.into_iter() }
+            .chain(block)
+            .chain(of_host)
+            .chain(health)
+            .chain(self.standing.reasons())
+            .collect();
         reasons.join("; ")
     }
 }
@@ -138,5 +158,37 @@ impl Row for GpuView {
 
     fn name(&self) -> String {
         self.uuid.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(gpu: v1::Gpu) -> (&'static str, String) {
+        let view = GpuView::from(gpu);
+        (view.state, view.reason(Timestamp::UNIX_EPOCH))
+    }
+
+    #[test]
+    fn a_gpu_is_not_free_where_its_host_takes_no_work() {
+        let block = v1::Block {
+            reason: "fan broken".to_owned(),
+            author: "ada".to_owned(),
+            ..v1::Block::default()
+        };
+        let of_blocked = v1::Gpu {
+            host_block: Some(block),
+            host_health: v1::HostHealth::Up.into(),
+            ..v1::Gpu::default()
+        };
+        let told = "host blocked: fan broken (ada)".to_owned();
+        assert_eq!(shown(of_blocked), ("blocked", told));
+        let of_lost = v1::Gpu {
+            host_health: v1::HostHealth::Lost.into(),
+            ..v1::Gpu::default()
+        };
+        assert_eq!(shown(of_lost), ("unreachable", "host lost".to_owned()));
+        assert_eq!(shown(v1::Gpu::default()), ("free", String::new()));
     }
 }

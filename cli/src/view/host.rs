@@ -56,11 +56,12 @@ struct GpuCountsView {
     held: u32,
     blocked: u32,
     faulted: u32,
+    unreachable: u32,
 }
 
 impl From<v1::Host> for HostView {
     fn from(host: v1::Host) -> Self {
-        let gpus = GpuCountsView::count(&host.gpus);
+        let gpus = GpuCountsView::count(&host);
         let mut gpu_models: Vec<String> = host.gpus.iter().map(|gpu| gpu.model.clone()).collect();
         gpu_models.dedup();
         let cpus = |milli: u32| f64::from(milli) / 1_000.0;
@@ -96,18 +97,25 @@ impl From<v1::Host> for HostView {
 }
 
 impl GpuCountsView {
-    fn count(gpus: &[v1::Gpu]) -> Self {
+    /// What cannot be given out is not free, be it for its host's sake.
+    fn count(host: &v1::Host) -> Self {
+        let is_silent = matches!(
+            host.health(),
+            v1::HostHealth::Suspect | v1::HostHealth::Lost
+        );
         let mut counts = Self::default();
-        for gpu in gpus {
+        for gpu in &host.gpus {
             counts.total += 1;
             let faulted = gpu
                 .health
                 .as_ref()
                 .is_some_and(|health| health.fault.is_some());
-            let counter = match (gpu.holder.is_some(), faulted, gpu.block.is_some()) {
+            let blocked = gpu.block.is_some() || host.block.is_some();
+            let counter = match (gpu.holder.is_some(), faulted, blocked) {
                 (true, _, _) => &mut counts.held,
                 (_, true, _) => &mut counts.faulted,
                 (_, _, true) => &mut counts.blocked,
+                _ if is_silent => &mut counts.unreachable,
                 _ => &mut counts.free,
             };
             *counter += 1;
@@ -204,5 +212,31 @@ impl Row for HostView {
 
     fn name(&self) -> String {
         self.name.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What two free GPUs of such a host count as.
+    fn counted(health: v1::HostHealth, block: Option<v1::Block>) -> GpuCountsView {
+        let host = v1::Host {
+            health: health.into(),
+            block,
+            gpus: vec![v1::Gpu::default(), v1::Gpu::default()],
+            ..v1::Host::default()
+        };
+        HostView::from(host).gpus
+    }
+
+    #[test]
+    fn gpus_of_a_host_that_takes_no_work_are_not_free() {
+        let free = counted(v1::HostHealth::Up, None);
+        assert_eq!((free.free, free.blocked, free.unreachable), (2, 0, 0));
+        let blocked = counted(v1::HostHealth::Up, Some(v1::Block::default()));
+        assert_eq!((blocked.free, blocked.blocked), (0, 2));
+        let lost = counted(v1::HostHealth::Lost, None);
+        assert_eq!((lost.free, lost.unreachable), (0, 2));
     }
 }

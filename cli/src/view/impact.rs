@@ -1,9 +1,12 @@
 //! What a block hits.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
+use super::block::BlockView;
 use crate::output::{Cell, Column, Row, Table, counted, instant, until};
 
 /// What the block of one host or GPU hits.
@@ -21,6 +24,9 @@ pub(crate) struct ImpactView {
     pool_hosts_left: u32,
     pool_gpus_left: u32,
     takes_last: bool,
+    replaces: Option<BlockView>,
+    #[serde(skip)]
+    takes_work: bool,
     #[serde(skip)]
     is_host: bool,
     #[serde(skip)]
@@ -61,6 +67,8 @@ impl ImpactView {
             pool_hosts_left: impact.pool_hosts_left,
             pool_gpus_left: impact.pool_gpus_left,
             takes_last: impact.takes_last,
+            replaces: impact.replaces.map(BlockView::from),
+            takes_work: impact.takes_work,
             begins_at_ms,
         }
     }
@@ -86,6 +94,7 @@ impl ImpactView {
             self.gpus_free,
             counted(self.jobs_total, "job")
         );
+        text.extend(self.replaced(now));
         text.extend(self.warning());
         if self.jobs.is_empty() {
             return text;
@@ -102,6 +111,26 @@ impl ImpactView {
 }
 
 impl ImpactView {
+    /// Whether it is refused if it takes the last. A plan is not, and neither is a GPU: it is for the admin to know.
+    const fn is_refusable(&self) -> bool {
+        self.is_host && self.begins_at_ms.is_none()
+    }
+
+    /// The block that is no more, and with it when it would have ended.
+    fn replaced(&self, now: Timestamp) -> Option<String> {
+        let block = self.replaces.as_ref()?;
+        let replaces = if self.dry_run {
+            "would replace"
+        } else {
+            "replaces"
+        };
+        let what = match self.begins_at_ms {
+            Some(_) => block.text_of_plan(now),
+            None => block.text(now),
+        };
+        Some(format!("  {replaces}: {what}\n"))
+    }
+
     /// That nothing of the pool is left, and what can be done about it.
     fn warning(&self) -> Option<String> {
         if !self.takes_last {
@@ -112,12 +141,40 @@ impl ImpactView {
             "  warning: nothing else of pool {} takes work: it is the last {what} that does",
             self.pool
         );
-        // A plan is not refused, and neither is a GPU: it is for the admin to know.
-        if self.dry_run && self.is_host && self.begins_at_ms.is_none() {
+        if self.dry_run && self.is_refusable() {
             text.push_str("; without --force it stays in");
         }
         text.push('\n');
         Some(text)
+    }
+}
+
+/// What those of several targets take that are named first. Where nothing is blocked yet, each is judged as if it were alone.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    /// Hosts and GPUs by pool.
+    pools: BTreeMap<String, (u32, u32)>,
+}
+
+impl Taken {
+    /// Judges the next target together with those before it; `is_forced`: also the last host of a pool is taken.
+    pub(crate) fn judge(&mut self, impact: &mut ImpactView, is_forced: bool) {
+        let (hosts, gpus) = self.pools.entry(impact.pool.clone()).or_default();
+        impact.pool_hosts_left = impact.pool_hosts_left.saturating_sub(*hosts);
+        impact.pool_gpus_left = impact.pool_gpus_left.saturating_sub(*gpus);
+        if !impact.takes_work {
+            return;
+        }
+        impact.takes_last = if impact.is_host {
+            impact.pool_hosts_left == 0
+        } else {
+            impact.gpus > 0 && impact.pool_gpus_left == 0
+        };
+        if impact.takes_last && impact.is_refusable() && !is_forced {
+            return;
+        }
+        *hosts += u32::from(impact.is_host);
+        *gpus += impact.gpus;
     }
 }
 
@@ -158,5 +215,68 @@ impl Row for ImpactedJobView {
 
     fn name(&self) -> String {
         self.id.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A dry run of one of three hosts with two GPUs, all of which take work.
+    fn impact(target: &str, replaces: Option<v1::Block>) -> ImpactView {
+        let impact = v1::Impact {
+            gpus: 2,
+            gpus_free: 2,
+            pool: "H100".to_owned(),
+            pool_hosts_left: 2,
+            pool_gpus_left: 4,
+            takes_work: true,
+            replaces,
+            ..v1::Impact::default()
+        };
+        let answer = v1::BlockResponse {
+            revision: 7,
+            impact: Some(impact),
+        };
+        ImpactView::new((target, true), (true, None), answer)
+    }
+
+    fn judged(is_forced: bool) -> Vec<(u32, u32, bool)> {
+        let mut taken = Taken::default();
+        let judge = |target: &str| {
+            let mut impact = impact(target, None);
+            taken.judge(&mut impact, is_forced);
+            (
+                impact.pool_hosts_left,
+                impact.pool_gpus_left,
+                impact.takes_last,
+            )
+        };
+        ["node01", "node02", "node03"].map(judge).into()
+    }
+
+    #[test]
+    fn hosts_of_a_pool_are_judged_together() {
+        let expected = vec![(2, 4, false), (1, 2, false), (0, 0, true)];
+        assert_eq!(judged(false), expected);
+        assert_eq!(judged(true), expected);
+    }
+
+    #[test]
+    fn the_block_that_is_replaced_is_shown_with_its_end() {
+        let now = Timestamp::UNIX_EPOCH;
+        let before = v1::Block {
+            reason: "fan broken".to_owned(),
+            author: "ada".to_owned(),
+            expires_at_ms: Some(7_200_000),
+            ..v1::Block::default()
+        };
+        let shown = impact("node01", Some(before)).render(false, now);
+        assert!(
+            shown.contains("\n  would replace: fan broken (ada), ends in 2h\n"),
+            "{shown}"
+        );
+        let shown = impact("node01", None).render(false, now);
+        assert!(!shown.contains("replace"), "{shown}");
     }
 }

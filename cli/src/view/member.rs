@@ -8,7 +8,7 @@ use super::word::word;
 use crate::output::{Cell, Column, Row, Tone, span};
 
 /// Silence of a replica, in milliseconds, from which it is shown as a trouble: ten heartbeats by the usual timings.
-const SILENT_MS: u64 = 1_000;
+pub(super) const SILENT_MS: u64 = 1_000;
 
 /// One replica of the group.
 #[derive(Clone, Debug, Serialize)]

@@ -39,7 +39,7 @@ pub(crate) use gpu::GpuView;
 pub(crate) use health::{ComponentView, RulesEffectView};
 pub(crate) use host::HostView;
 pub(crate) use host_cells::HostPlaceView;
-pub(crate) use impact::ImpactView;
+pub(crate) use impact::{ImpactView, Taken};
 pub(crate) use job::JobView;
 pub(crate) use job_detail::JobDetailView;
 pub(crate) use join_token::JoinTokenView;

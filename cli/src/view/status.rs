@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
+use super::member::SILENT_MS;
 use super::word::word;
 use crate::output::{Cell, Column, Table, Tone, ago, instant, span};
 
@@ -27,6 +28,8 @@ pub(crate) struct StatusView {
     answered_by: u64,
     leader: Option<u64>,
     leader_address: String,
+    /// Whether the leader hears a majority; none where it was not the leader that answered.
+    hears_majority: Option<bool>,
     term: u64,
     leadership_epoch: u64,
     leader_since: Option<String>,
@@ -79,6 +82,7 @@ struct GpuCountsView {
 
 impl From<v1::GetStatusResponse> for StatusView {
     fn from(status: v1::GetStatusResponse) -> Self {
+        let hears_majority = hears_majority(&status);
         let jobs = status.jobs.unwrap_or_default();
         let hosts = status.hosts.unwrap_or_default();
         let gpus = status.gpus.unwrap_or_default();
@@ -92,6 +96,7 @@ impl From<v1::GetStatusResponse> for StatusView {
             answered_by: status.replica_id,
             leader: status.leader_id,
             leader_address: status.leader_address,
+            hears_majority,
             term: status.term,
             leadership_epoch: status.leadership_epoch,
             leader_since: (status.leader_since_ms > 0).then(|| instant(status.leader_since_ms)),
@@ -137,6 +142,18 @@ impl From<v1::Replica> for ReplicaView {
     }
 }
 
+/// Whether a majority of those that vote was heard just now, as the leader knows, and nobody else.
+fn hears_majority(status: &v1::GetStatusResponse) -> Option<bool> {
+    if status.leader_id != Some(status.replica_id) {
+        return None;
+    }
+    let voters = status.replicas.iter();
+    let voters = voters.filter(|replica| replica.role() != v1::ReplicaRole::Learner);
+    let is_heard = |replica: &&v1::Replica| replica.heard_ago_ms.is_some_and(|ms| ms <= SILENT_MS);
+    let (all, heard) = (voters.clone().count(), voters.filter(is_heard).count());
+    Some(2 * heard > all)
+}
+
 impl StatusView {
     /// The cluster's name.
     pub(crate) fn cluster_id(&self) -> &str {
@@ -171,23 +188,32 @@ impl StatusView {
         format!("format {level}: builds that read less cannot follow")
     }
 
-    fn facts(&self, now: Timestamp) -> Vec<(&'static str, Cell)> {
-        let leader = match self.leader {
-            Some(leader) => Cell::toned(
-                format!(
-                    "replica {leader} at {}, since {} (term {}, epoch {})",
-                    self.leader_address,
-                    ago(now, self.leader_since_ms),
-                    self.term,
-                    self.leadership_epoch
-                ),
-                Tone::Good,
-            ),
-            None => Cell::toned(
-                format!("none known to replica {}", self.answered_by),
+    fn leader(&self, now: Timestamp) -> Cell {
+        let Some(leader) = self.leader else {
+            let told = format!("none known to replica {}", self.answered_by);
+            return Cell::toned(told, Tone::Bad);
+        };
+        let told = format!(
+            "replica {leader} at {}, since {} (term {}, epoch {})",
+            self.leader_address,
+            ago(now, self.leader_since_ms),
+            self.term,
+            self.leadership_epoch
+        );
+        match self.hears_majority {
+            Some(true) => Cell::toned(told, Tone::Good),
+            Some(false) => Cell::toned(
+                format!("{told}; it hears no majority, so nothing can be changed"),
                 Tone::Bad,
             ),
-        };
+            None => Cell::toned(
+                format!("{told}; so far as replica {} knows", self.answered_by),
+                Tone::Waiting,
+            ),
+        }
+    }
+
+    fn facts(&self, now: Timestamp) -> Vec<(&'static str, Cell)> {
         let (jobs, hosts, gpus) = (self.jobs, self.hosts, self.gpus);
         let jobs = format!(
             "{} running, {} queued, {} cancelling; {} succeeded, {} failed, {} cancelled",
@@ -207,7 +233,7 @@ impl StatusView {
                 format!("{} (version {})", self.cluster_id, self.version).into(),
             ),
             ("Log", self.log_formats().into()),
-            ("Leader", leader),
+            ("Leader", self.leader(now)),
             ("Revision", self.revision.to_string().into()),
             ("Jobs", jobs.into()),
             ("Hosts", hosts.into()),
@@ -225,12 +251,16 @@ impl ReplicaView {
         };
         let lag = self.lag_entries.map(|lag| format!("{lag} entries"));
         let heard = self.heard_ago_ms.map(|ms| format!("{} ago", span(ms)));
+        let is_silent = self.heard_ago_ms.is_some_and(|ms| ms > SILENT_MS);
         vec![
             self.id.to_string().into(),
             Cell::toned(&*self.role, tone),
             (*self.address).into(),
             lag.unwrap_or_default().into(),
-            heard.unwrap_or_default().into(),
+            Cell::toned(
+                heard.unwrap_or_default(),
+                if is_silent { Tone::Bad } else { Tone::Plain },
+            ),
         ]
     }
 }
@@ -254,5 +284,42 @@ mod tests {
         assert!(shown(3, 4).starts_with("format 3; 4 once all replicas are known to read it"));
         // A leader of a newer build has raised it, and this replica is told.
         assert!(shown(5, 4).starts_with("format 5: builds that read less"));
+    }
+
+    /// What is said of the leader, replica 1, where replica `answers`, and so long ago the others were heard.
+    fn leader_as_told(answers: u64, heard_ago_ms: [Option<u64>; 2]) -> (Cell, Option<bool>) {
+        let replica = |id, role: v1::ReplicaRole, heard_ago_ms| v1::Replica {
+            id,
+            role: role.into(),
+            heard_ago_ms,
+            ..v1::Replica::default()
+        };
+        let [second, third] = heard_ago_ms;
+        let status = StatusView::from(v1::GetStatusResponse {
+            replica_id: answers,
+            leader_id: Some(1),
+            leader_address: "a:1".to_owned(),
+            replicas: vec![
+                replica(1, v1::ReplicaRole::Leader, Some(0)),
+                replica(2, v1::ReplicaRole::Follower, second),
+                replica(3, v1::ReplicaRole::Follower, third),
+                replica(4, v1::ReplicaRole::Learner, Some(0)),
+            ],
+            ..v1::GetStatusResponse::default()
+        });
+        (status.leader(Timestamp::UNIX_EPOCH), status.hears_majority)
+    }
+
+    #[test]
+    fn a_leader_without_a_majority_is_told_of() {
+        const LEADER: &str = "replica 1 at a:1, since just now (term 0, epoch 0)";
+        let well = leader_as_told(1, [Some(20), Some(90_000)]);
+        assert_eq!(well, (Cell::toned(LEADER, Tone::Good), Some(true)));
+        let alone = format!("{LEADER}; it hears no majority, so nothing can be changed");
+        let told = leader_as_told(1, [None, Some(90_000)]);
+        assert_eq!(told, (Cell::toned(alone, Tone::Bad), Some(false)));
+        let by_another = format!("{LEADER}; so far as replica 2 knows");
+        let told = leader_as_told(2, [None, None]);
+        assert_eq!(told, (Cell::toned(by_another, Tone::Waiting), None));
     }
 }

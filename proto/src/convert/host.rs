@@ -66,6 +66,8 @@ pub fn gpu_to_wire(state: &State, host: &Host, gpu: &Gpu) -> v1::Gpu {
         health_phase: standing.phase,
         health_rule: standing.rule,
         kept_off: standing.kept_off,
+        host_block: host.block.as_ref().map(Into::into),
+        host_health: v1::HostHealth::from(host.health).into(),
     }
 }
 

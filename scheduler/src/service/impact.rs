@@ -12,8 +12,12 @@ use tonic::Status;
 /// Jobs listed in one answer.
 const IMPACTED_JOBS_MAX: usize = 1_000;
 
-/// What a block of `target` would hit in this state.
-pub(crate) fn of_block(state: &State, target: &BlockTarget) -> Result<v1::Impact, Rejection> {
+/// What a block of `target` would hit in this state; `is_plan`: a block for later.
+pub(crate) fn of_block(
+    state: &State,
+    target: &BlockTarget,
+    is_plan: bool,
+) -> Result<v1::Impact, Rejection> {
     let (host, gpus): (&Host, Vec<&Gpu>) = match target {
         BlockTarget::Host(name) => {
             let host = state
@@ -37,7 +41,14 @@ pub(crate) fn of_block(state: &State, target: &BlockTarget) -> Result<v1::Impact
         BlockTarget::Host(_) => takes_work && left.hosts == 0,
         BlockTarget::Gpu(_) => takes_work && usable().count() > 0 && left.gpus == 0,
     };
+    let replaces = match target {
+        BlockTarget::Host(_) if is_plan => host.planned.as_ref(),
+        BlockTarget::Host(_) => host.block.as_ref(),
+        BlockTarget::Gpu(_) => gpus.first().and_then(|gpu| gpu.block.as_ref()),
+    };
     Ok(v1::Impact {
+        takes_work,
+        replaces: replaces.map(Into::into),
         pool: pool_of(host).to_owned(),
         pool_hosts_left: left.hosts,
         pool_gpus_left: left.gpus,

@@ -324,7 +324,8 @@ async fn block(context: &Context, request: v1::BlockRequest) -> Result<v1::Block
         return Err(Status::internal("a block is no block"));
     };
     let state = context.fork();
-    let impact = impact::of_block(&state, target).map_err(|error| status::status_of(&error))?;
+    let impact = impact::of_block(&state, target, block.planned.is_some());
+    let impact = impact.map_err(|error| status::status_of(&error))?;
     if is_rehearsal {
         return Ok(v1::BlockResponse {
             revision: state.revision.get(),
@@ -373,10 +374,10 @@ pub(crate) fn membership_status(error: &MembershipError) -> Status {
         MembershipError::NotLeader { leader } => {
             status::not_leader(leader.as_ref().map(|peer| peer.address.as_str()))
         }
-        MembershipError::Unreachable { .. }
-        | MembershipError::NotTaken { .. }
-        | MembershipError::Unknown
-        | MembershipError::Stopped => {
+        MembershipError::Unreachable { .. } => {
+            status::error(Code::Unavailable, "REPLICA_UNREACHABLE", &message, &[])
+        }
+        MembershipError::NotTaken { .. } | MembershipError::Unknown | MembershipError::Stopped => {
             status::error(Code::Unavailable, "UNREACHABLE", &message, &[])
         }
         // A new leader has not heard everybody yet: asking again may help.

@@ -178,6 +178,16 @@ async fn an_unknown_queue_is_named_with_the_way_out() {
          `muster queue list` shows those that do\n \
          help: `muster queue list` shows the queues, `muster queue set` makes one\n",
     );
+    // Of several jobs none is sent where one is refused.
+    let text = "name: a\ncommand: [\"true\"]\n---\nname: b\nqueue: nope\ncommand: [\"true\"]\n";
+    let run = cluster
+        .muster_reading(&["job", "submit", "-f", "-"], text)
+        .await;
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
+    assert!(
+        run.stderr.contains("queue `nope` does not exist"),
+        "{run:?}"
+    );
     goes_on(&client, &[]).await;
 }
 

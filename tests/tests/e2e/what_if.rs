@@ -148,7 +148,12 @@ async fn a_drain_tells_who_moves_and_a_block_who_stays() {
     assert_eq!(stop["back_on"][0], other);
     assert_eq!(stop["back_ms"], 0);
 
-    for words in [["--block", &host], ["--block-gpu", &gpus[0]]] {
+    let by_place = format!("{host}:0");
+    for words in [
+        ["--block", &host],
+        ["--block-gpu", &gpus[0]],
+        ["--block-gpu", &by_place],
+    ] {
         let answer = ask(&cluster, &client, &words).await;
         assert_eq!(answer["stops"].as_array().unwrap().len(), 0, "{answer}");
     }
@@ -209,7 +214,7 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
     hosts_joined(&client, 1).await;
     let bad = "queues:\n  production: {guarantee: {amounts: {gpus: 1000}}}\n";
     drop(cluster.write("bad.yaml", bad));
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 8] = [
         (&[], 64, "--from-cluster needs a change to ask about"),
         (
             &["--submit", "nowhere.yaml"],
@@ -225,6 +230,11 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
             &["--block-gpu", "GPU-00000000-0000-0000-0000-000000000000"],
             1,
             "would be refused",
+        ),
+        (
+            &["--block-gpu", "node01:99"],
+            1,
+            "host `node01` has no GPU of index 99",
         ),
         (&["--queues", "bad.yaml"], 1, "bad.yaml:2:"),
         (

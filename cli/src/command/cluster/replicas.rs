@@ -91,17 +91,17 @@ pub(crate) struct Replace {
 /// How long to wait for a replica that catches up.
 #[derive(Clone, Copy, Debug, Args)]
 struct Patience {
-    /// Longest that catching up may take (10m); asking again later goes on where this ended
+    /// Longest that catching up may take once the replica is added (10m); asking again later goes on where this ended. How long a
+    /// replica that does not answer is waited for is the leader's, 5s
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     timeout: Option<Duration>,
 }
 
 impl Members {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        // Only the leader knows how far the others are, and when they were heard.
         let client = options.connect_to_follow().await?;
         let screen = options.screen();
-        let status = client.status(self.freshness.consistency()).await?;
+        let status = super::look(&client, self.freshness.consistency()).await?;
         let versions = versions(&client, &status.replicas).await;
         let rows: Vec<MemberView> = status
             .replicas

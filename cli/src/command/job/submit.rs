@@ -45,7 +45,7 @@ pub(crate) struct Submit {
     /// Check everything, on the cluster too, and submit nothing
     #[arg(long)]
     dry_run: bool,
-    /// Wait until the jobs run or have finished
+    /// Wait until the jobs have finished, or with --wait=running only until they run
     #[arg(long, value_name = "GOAL", num_args = 0..=1, default_missing_value = "finished", require_equals = true)]
     wait: Option<Awaited>,
     /// With --wait: stop waiting after this time (exit code 2 if a job was not placed, else 124)
@@ -80,6 +80,7 @@ impl Submit {
         let client = options.connect().await?;
         // Made here, so that a person can repeat what was not answered.
         let key = self.request_id.clone().unwrap_or_else(new_request_id);
+        self.check(&client, &jobs, &key).await?;
         let mut accepted = Vec::new();
         for (position, job) in jobs.into_iter().enumerate() {
             let answer = self.send(&client, job, (&key, position)).await;
@@ -105,6 +106,19 @@ impl Submit {
             return Err(Failure::usage(message).help("write it into the file"));
         }
         read_files(&self.file)
+    }
+
+    /// Lets the cluster check each of several jobs before the first is sent: what it refuses then leaves nothing behind.
+    async fn check(&self, client: &Client, jobs: &[NamedSpec], key: &str) -> Result<(), Failure> {
+        if self.dry_run || jobs.len() < 2 {
+            return Ok(());
+        }
+        for (position, job) in jobs.iter().enumerate() {
+            let checked = client.validate_job_as(request_id(key, position), job.spec.clone());
+            let checked = checked.await;
+            checked.map_err(|error| Failure::from(error).about(&job.origin))?;
+        }
+        Ok(())
     }
 
     async fn send(

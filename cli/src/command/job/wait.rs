@@ -14,6 +14,9 @@ use crate::output::{Screen, render_rows};
 use crate::parse;
 use crate::view::{ExplanationView, JobView, job_phase};
 
+/// Exit code of a command whose waiting was ended by Ctrl-C, as shells tell it: 128 and the number of SIGINT.
+const INTERRUPTED: u8 = 130;
+
 /// `muster job wait`
 #[derive(Debug, Args)]
 #[command(
@@ -86,8 +89,36 @@ impl Wait {
     }
 }
 
-/// Waits for all jobs; what became of each is told on stderr.
+/// Waits for all jobs; what became of each is told on stderr. Ctrl-C ends the waiting, and nothing else.
 pub(crate) async fn wait_for(
+    client: &Client,
+    screen: &Screen,
+    jobs: &[JobId],
+    goal: Goal,
+    timeout: Option<Duration>,
+) -> Result<Ended, Failure> {
+    tokio::select! {
+        ended = wait_for_all(client, screen, jobs, goal, timeout) => ended,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted.map_err(|error| Failure::internal(&error))?;
+            Err(left_alone(jobs))
+        }
+    }
+}
+
+/// Nobody waits for these jobs any more.
+fn left_alone(jobs: &[JobId]) -> Failure {
+    let go_on = match jobs {
+        [job] => format!("job {job} goes on"),
+        jobs => format!("{} jobs go on", jobs.len()),
+    };
+    let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+    Failure::new(format!("interrupted: this command waits no more, {go_on}"))
+        .help(format!("`muster job wait {}` waits again", ids.join(" ")))
+        .exiting(Exit::Passed(INTERRUPTED))
+}
+
+async fn wait_for_all(
     client: &Client,
     screen: &Screen,
     jobs: &[JobId],
@@ -109,8 +140,7 @@ pub(crate) async fn wait_for(
             Some(detail) => ended(detail),
             None => out_of_time(client, screen, *job).await?,
         };
-        let is_skipped = reached.is_some_and(|detail| detail.job.skipped);
-        if let Some(became) = became(ended, is_skipped) {
+        if let Some(became) = became(ended, reached.as_ref()) {
             screen.progress(&format!("job {job} {became}"));
         }
         worst = worst.max(ended);
@@ -126,13 +156,23 @@ fn ended(detail: &JobDetail) -> Ended {
     }
 }
 
-fn became(ended: Ended, is_skipped: bool) -> Option<&'static str> {
-    match ended {
-        Ended::Failed if is_skipped => Some("was skipped: others did not end as it waited for"),
-        Ended::Failed => Some("failed"),
-        Ended::Cancelled => Some("was cancelled"),
-        Ended::Well | Ended::TimedOut | Ended::NotPlaced => None,
+/// What became of a job that did not end well, and why.
+fn became(ended: Ended, detail: Option<&JobDetail>) -> Option<String> {
+    let became = match ended {
+        Ended::Failed if detail.is_some_and(|detail| detail.job.skipped) => {
+            return Some("was skipped: others did not end as it waited for".to_owned());
+        }
+        Ended::Failed => "failed",
+        Ended::Cancelled => "was cancelled",
+        Ended::Well | Ended::TimedOut | Ended::NotPlaced => return None,
+    };
+    let reason = detail.map_or("", |detail| detail.job.finish_reason.as_str());
+    if reason.is_empty() {
+        return Some(became.to_owned());
     }
+    // Part of it may be what a task printed.
+    let reason = reason.replace(char::is_control, "\u{fffd}");
+    Some(format!("{became}: {reason}"))
 }
 
 /// The time is over: tells where the job stands, and why it waits if it does.
@@ -171,4 +211,47 @@ async fn print(client: &Client, screen: &Screen, jobs: &[JobId]) -> Result<(), F
         rows.push(JobView::from(detail.job));
     }
     screen.tell(&render_rows(screen, revision, &rows)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn detail(finish_reason: &str, skipped: bool) -> JobDetail {
+        let job = v1::Job {
+            finish_reason: finish_reason.to_owned(),
+            skipped,
+            ..v1::Job::default()
+        };
+        JobDetail {
+            revision: muster_core::ids::Revision(7),
+            job,
+            units: Vec::new(),
+            more_units: false,
+        }
+    }
+
+    #[test]
+    fn a_job_that_ended_badly_is_told_with_the_reason() {
+        let failed = detail("task 0: exit code 1\u{1b}[2J", false);
+        let told = became(Ended::Failed, Some(&failed));
+        assert_eq!(
+            told.as_deref(),
+            Some("failed: task 0: exit code 1\u{fffd}[2J")
+        );
+        let cancelled = became(Ended::Cancelled, Some(&detail("", false)));
+        assert_eq!(cancelled.as_deref(), Some("was cancelled"));
+        let skipped = became(Ended::Failed, Some(&detail("job 3 failed", true)));
+        assert!(skipped.is_some_and(|told| told.starts_with("was skipped")));
+        assert_eq!(became(Ended::Well, None), None);
+    }
+
+    #[test]
+    fn whoever_waits_no_more_is_told_that_the_jobs_go_on() {
+        let one = left_alone(&[JobId(69)]);
+        assert!(one.text().ends_with("job 69 goes on"), "{}", one.text());
+        assert_eq!(one.exit().code(), INTERRUPTED);
+        let two = left_alone(&[JobId(69), JobId(70)]);
+        assert!(two.text().ends_with("2 jobs go on"), "{}", two.text());
+    }
 }

@@ -12,6 +12,7 @@ use muster_core::ids::GpuUuid;
 use muster_core::quota::QueueTree;
 use muster_core::rejection::Rejection;
 use muster_core::spec::JobSpec;
+use muster_core::state::State;
 use muster_core::time::TimeMs;
 use muster_proto::log::{LogError, read_state};
 use muster_simulate::fork::{
@@ -20,6 +21,7 @@ use muster_simulate::fork::{
 };
 
 use crate::command::configuration::ConfigFile;
+use crate::command::gpu::Wanted;
 use crate::command::job::submit::read_files;
 use crate::connection::Options;
 use crate::exit::Exit;
@@ -56,9 +58,9 @@ pub(super) struct WhatIf {
     /// What if these hosts were blocked: what runs there goes on
     #[arg(long, value_name = "HOSTS")]
     block: Vec<String>,
-    /// What if this GPU was blocked, by its UUID
+    /// What if these GPUs were blocked, by UUID or as HOST:INDEX (node[01-04]:3)
     #[arg(long, value_name = "GPU")]
-    block_gpu: Vec<GpuUuid>,
+    block_gpu: Vec<String>,
     /// How far to look ahead (1d)
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     horizon: Option<Duration>,
@@ -86,6 +88,10 @@ pub(super) struct Shared<'a> {
 /// What was asked, and the file that a refused tree came from.
 struct Question {
     changes: Vec<Change>,
+    /// GPUs that are blocked: which they are, the cluster's state tells.
+    gpus: Vec<Wanted>,
+    /// How many changes go before their blocks.
+    before_gpus: usize,
     queues: Option<ConfigFile<QueueTree>>,
 }
 
@@ -118,7 +124,7 @@ impl WhatIf {
     pub(super) fn run(&self, options: &Options, shared: Shared<'_>) -> Result<Exit, Failure> {
         let screen = options.screen();
         let settings = self.settings(shared.audit_every)?;
-        let question = self.question(shared.queues)?;
+        let mut question = self.question(shared.queues)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -129,6 +135,7 @@ impl WhatIf {
         })?;
         let fork = read(&export)?;
         drop(export);
+        question.find_gpus(&fork.state)?;
         let difference = play(&fork, &question, settings, &screen)?;
         show(&difference, &screen, shared.report)?;
         Ok(Exit::Ok)
@@ -163,20 +170,38 @@ impl WhatIf {
         let hosts = |lists: &[String]| parse::expand_all(lists).map_err(Failure::usage);
         changes.extend(hosts(&self.drain)?.into_iter().map(Change::Drain));
         let blocks = hosts(&self.block)?.into_iter().map(BlockTarget::Host);
-        let gpus = self.block_gpu.iter().map(|gpu| BlockTarget::Gpu(*gpu));
-        changes.extend(blocks.chain(gpus).map(Change::Block));
+        changes.extend(blocks.map(Change::Block));
+        let gpus = Wanted::parse_all(&self.block_gpu)?;
+        let before_gpus = changes.len();
         for job in read_files(&self.submit)? {
             let spec = JobSpec::try_from(job.spec).map_err(|error| Failure::internal(&error))?;
             changes.push(Change::Submit(Arc::new(spec)));
         }
-        if changes.is_empty() {
+        if changes.is_empty() && gpus.is_empty() {
             return Err(
                 Failure::usage("--from-cluster needs a change to ask about").help(
                     "--submit FILE, --drain HOSTS, --block HOSTS, --block-gpu GPU or --queues FILE",
                 ),
             );
         }
-        Ok(Question { changes, queues })
+        Ok(Question {
+            changes,
+            gpus,
+            before_gpus,
+            queues,
+        })
+    }
+}
+
+impl Question {
+    /// Puts the blocks of GPUs among the changes.
+    fn find_gpus(&mut self, state: &State) -> Result<(), Failure> {
+        let found = self.gpus.iter().map(|gpu| gpu.uuid_in(state));
+        let found: Vec<GpuUuid> = found.collect::<Result<_, _>>()?;
+        let blocks = found.into_iter().map(BlockTarget::Gpu).map(Change::Block);
+        let place = self.before_gpus..self.before_gpus;
+        self.changes.splice(place, blocks);
+        Ok(())
     }
 }
 

@@ -1,0 +1,132 @@
+//! Why two sides that reach each other do not come together over TLS.
+
+use std::error::Error;
+use std::io;
+
+use rustls::AlertDescription;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// What a client of HTTP/2 begins with (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How a TLS server answers what is no TLS: an alert, of a version 3 (RFC 8446, section 5.1).
+const ALERT: [u8; 2] = [21, 3];
+
+/// What keeps two sides apart, for as long as none of them is set up anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsMismatch {
+    /// The other side speaks TLS, this one does not.
+    PeerEncrypts,
+    /// This side speaks TLS, the other one does not.
+    PeerIsPlain,
+    /// One side does not take what the other one shows.
+    Certificate,
+}
+
+/// A certificate that is trusted, and of no use here.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unfit(pub(crate) String);
+
+impl TlsMismatch {
+    /// What the error of a connection that was opened with certificates says of it, if it does.
+    #[must_use]
+    pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            let held = error.downcast_ref::<io::Error>();
+            if let Some(held) = held.and_then(io::Error::get_ref) {
+                if held.is::<Unfit>() {
+                    return Some(Self::Certificate);
+                }
+                if let Some(error) = held.downcast_ref::<rustls::Error>() {
+                    return Self::of_session(error);
+                }
+            }
+            cause = error.source();
+        }
+        None
+    }
+
+    fn of_session(error: &rustls::Error) -> Option<Self> {
+        match error {
+            rustls::Error::InvalidMessage(_) => Some(Self::PeerIsPlain),
+            rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
+                Some(Self::Certificate)
+            }
+            rustls::Error::AlertReceived(
+                AlertDescription::BadCertificate
+                | AlertDescription::UnsupportedCertificate
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::CertificateRequired
+                | AlertDescription::UnknownCA,
+            ) => Some(Self::Certificate),
+            _ => None,
+        }
+    }
+}
+
+/// Whether who listens at `authority` (`host:port`) answers the beginning of a plain connection as a TLS server does.
+///
+/// # Errors
+/// That of the connection.
+pub async fn answers_in_tls(authority: &str) -> io::Result<bool> {
+    let mut tcp = TcpStream::connect(authority).await?;
+    tcp.write_all(PREFACE).await?;
+    let mut answer = [0; ALERT.len()];
+    tcp.read_exact(&mut answer).await?;
+    Ok(answer == ALERT)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use rustls::{CertificateError, InvalidMessage};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn of(error: rustls::Error) -> Option<TlsMismatch> {
+        let held = io::Error::new(io::ErrorKind::InvalidData, error);
+        TlsMismatch::of(&io::Error::other(TlsErrorAbove(held)))
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("above")]
+    struct TlsErrorAbove(#[source] io::Error);
+
+    #[test]
+    fn what_keeps_two_sides_apart_is_found_in_an_error() {
+        let plain = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
+        assert_eq!(of(plain), Some(TlsMismatch::PeerIsPlain));
+        let stranger = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        assert_eq!(of(stranger), Some(TlsMismatch::Certificate));
+        let refused = rustls::Error::AlertReceived(AlertDescription::UnknownCA);
+        assert_eq!(of(refused), Some(TlsMismatch::Certificate));
+        assert_eq!(of(rustls::Error::HandshakeNotComplete), None);
+        let unfit = io::Error::other(Unfit("a worker's".to_owned()));
+        assert_eq!(TlsMismatch::of(&unfit), Some(TlsMismatch::Certificate));
+        assert_eq!(TlsMismatch::of(&io::Error::other("reset")), None);
+    }
+
+    #[tokio::test]
+    async fn a_tls_server_is_known_by_its_answer_to_a_plain_beginning() {
+        for (answer, is_tls) in [
+            (&[21_u8, 3, 3, 0, 2, 2, 50], true),
+            (&[0, 0, 0, 4, 0, 0, 0], false),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let authority = listener.local_addr().unwrap().to_string();
+            let server = async {
+                let (mut tcp, _) = listener.accept().await.unwrap();
+                let mut said = [0; PREFACE.len()];
+                tcp.read_exact(&mut said).await.unwrap();
+                tcp.write_all(answer).await.unwrap();
+            };
+            let (answers, ()) = tokio::join!(answers_in_tls(&authority), server);
+            assert_eq!(answers.unwrap(), is_tls);
+        }
+    }
+}
