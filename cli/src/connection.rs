@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, value_parser};
-use muster_client::{Client, ClientConfig, EtcdSettings, TlsSettings, Token};
+use muster_client::{Client, ClientConfig, ClientError, EtcdSettings, TlsSettings, Token};
 use muster_core::ids::Revision;
 use muster_proto::v1::Consistency;
 
@@ -128,7 +128,7 @@ impl Options {
     /// A client that will follow something: it knows all replicas, so that any may die.
     pub(crate) async fn connect_to_follow(&self) -> Result<Client, Failure> {
         let client = self.connect().await?;
-        client.discover().await?;
+        client.discover().await.map_err(while_looking)?;
         Ok(client)
     }
 
@@ -171,6 +171,22 @@ impl Options {
             cluster.addresses = Some(self.address.clone());
         }
         Ok(cluster)
+    }
+}
+
+/// A failure to learn where the replicas are, as such: nobody has asked for the cluster's status.
+fn while_looking(error: ClientError) -> ClientError {
+    let operation = "learn where the replicas are";
+    match error {
+        ClientError::Unreachable { tried, .. } => ClientError::Unreachable { operation, tried },
+        ClientError::DeadlineExceeded {
+            deadline, tried, ..
+        } => ClientError::DeadlineExceeded {
+            operation,
+            deadline,
+            tried,
+        },
+        other => other,
     }
 }
 

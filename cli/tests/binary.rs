@@ -133,6 +133,15 @@ fn an_absent_cluster_is_named_with_the_way_out() {
 }
 
 #[test]
+fn a_search_for_the_replicas_is_called_so() {
+    let text = stderr(&run(&["job", "logs", "1", "-f", "--address", &nowhere()]));
+    assert!(
+        text.contains("cannot learn where the replicas are"),
+        "{text}"
+    );
+}
+
+#[test]
 fn all_addresses_of_a_list_are_tried() {
     let (one, two) = (nowhere(), nowhere());
     let output = run(&["cluster", "status", "--address", &format!("{one},{two}")]);
@@ -142,7 +151,9 @@ fn all_addresses_of_a_list_are_tried() {
 
 #[test]
 fn an_address_that_is_none_is_refused() {
-    let text = stderr(&run(&["cluster", "status", "--address", "not an address"]));
+    let output = run(&["cluster", "status", "--address", "not an address"]);
+    assert_eq!(code(&output), 64);
+    let text = stderr(&output);
     let expected = "error: the client's setting `addresses` is not usable: `not an address` is not host:port\n";
     assert!(text.starts_with(expected), "{text}");
 }
