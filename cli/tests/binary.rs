@@ -60,9 +60,10 @@ fn help_and_version_succeed_on_stdout() {
 
 #[test]
 fn usage_errors_exit_with_64() {
-    let cases: [&[&str]; 9] = [
+    let cases: [&[&str]; 10] = [
         &[],
         &["nonsense"],
+        &["dev", "--workers", "1", "--gpus", "129"],
         &["job", "submit", "--gpus", "many", "--", "x"],
         &["job", "submit", "--memory", "16G", "--", "x"],
         &["job", "submit"],
