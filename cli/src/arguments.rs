@@ -23,7 +23,7 @@ const AFTERMATH_MAX: Duration = Duration::from_millis(500);
 #[command(name = "muster", version, long_about = None, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 done, 1 error, 2 accepted but not placed in time, 3 the awaited \
-job failed, 4 it was cancelled, 64 usage, 124 timed out"
+job failed, 4 it was cancelled, 5 the replica was removed, 64 usage, 124 timed out"
 )]
 pub(crate) struct CommandLine {
     #[command(flatten)]

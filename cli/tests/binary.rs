@@ -59,6 +59,18 @@ fn help_and_version_succeed_on_stdout() {
 }
 
 #[test]
+fn the_help_names_every_exit_code() {
+    let output = run(&["--help"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    let line = text.split("Exit codes: ").nth(1).unwrap();
+    for code in ["0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "64 ", "124 "] {
+        assert!(line.contains(code), "{code}: {line}");
+    }
+}
+
+#[test]
 fn usage_errors_exit_with_64() {
     let cases: [&[&str]; 10] = [
         &[],
