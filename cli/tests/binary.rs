@@ -59,6 +59,32 @@ fn help_and_version_succeed_on_stdout() {
 }
 
 #[test]
+fn a_word_in_the_wrong_place_is_answered_with_the_right_one() {
+    let cases: [(&[&str], &str); 4] = [
+        (&["submit", "--", "x"], "tip: there is muster job submit"),
+        (&["job", "submit", "w.yaml"], "muster job submit -f w.yaml"),
+        (&["job", "submit", "python"], "muster job submit -- python"),
+        (&["job", "exec", "166", "hostname"], "JOB -- hostname ..."),
+    ];
+    for (words, expected) in cases {
+        let text = stderr(&run(words));
+        assert!(text.contains(expected), "{words:?}\n{text}");
+        assert!(!text.contains("simulate"), "{text}");
+    }
+}
+
+#[test]
+fn a_settings_file_that_is_missing_is_said_to_be() {
+    let output = run(&["config", "check", "/nowhere/s.toml"]);
+    assert_eq!(code(&output), 64);
+    let text = stderr(&output);
+    assert!(
+        text.contains("cannot read /nowhere/s.toml: No such file"),
+        "{text}"
+    );
+}
+
+#[test]
 fn the_help_names_every_exit_code() {
     let output = run(&["--help"]);
     let text = String::from_utf8(output.stdout).unwrap();

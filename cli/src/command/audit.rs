@@ -129,6 +129,10 @@ impl Log {
 }
 
 fn export(path: &PathBuf, rows: &[AuditView]) -> Result<(), Failure> {
+    if path.exists() {
+        let told = format!("{} is there already", path.display());
+        return Err(Failure::usage(told).help("name another file, or remove that one"));
+    }
     let written = File::create_new(path).and_then(|file| {
         let mut out = BufWriter::new(file);
         for row in rows {
