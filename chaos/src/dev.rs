@@ -1,15 +1,17 @@
 //! `muster dev`: a small cluster of real processes to play with, and to test against.
 
+use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_client::{Client, ClientConfig, ClientError};
 use muster_proto::v1;
+use rustix::process::Pid;
 use serde::Serialize;
-use tokio::time::Instant;
+use tokio::time::{sleep, timeout};
 
-use crate::cluster::{ClusterError, ClusterOptions, LocalCluster, Member};
+use crate::cluster::{ClusterError, ClusterOptions, LocalCluster, Member, is_alive};
 
 /// Longest that the cluster may take to be ready.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
@@ -30,6 +32,16 @@ pub enum DevError {
     NotReady {
         /// Where the logs are; kept for reading.
         folder: PathBuf,
+    },
+    /// One of its processes does not run any more.
+    #[error("{name} has ended: {why}; its log is {}", log.display())]
+    Ended {
+        /// Which one.
+        name: String,
+        /// Its last words.
+        why: String,
+        /// Where the others are; kept for reading.
+        log: PathBuf,
     },
     /// Its description could not be handed over.
     #[error("describing the cluster")]
@@ -84,8 +96,14 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
     ready: impl FnOnce(&DevCluster) -> io::Result<()>,
 ) -> Result<(), DevError> {
-    let cluster = LocalCluster::start(options)?;
+    let mut cluster = LocalCluster::start(options)?;
     let outcome = serve(&cluster, shutdown, ready).await;
+    if matches!(
+        outcome,
+        Err(DevError::NotReady { .. } | DevError::Ended { .. })
+    ) {
+        cluster.keep();
+    }
     let stopped = tokio::task::spawn_blocking(move || cluster.stop());
     let stopped = stopped
         .await
@@ -112,27 +130,67 @@ async fn serve(
 /// Waits until somebody leads and every worker is registered.
 ///
 /// # Errors
-/// [`DevError::NotReady`] after a minute.
+/// [`DevError::NotReady`] after a minute, [`DevError::Ended`] as soon as a process is gone.
 pub async fn await_ready(cluster: &LocalCluster) -> Result<(), DevError> {
     let config = ClientConfig {
         discover: false,
         ..ClientConfig::new(cluster.addresses())
     };
     let client = Client::connect(config).await?;
-    let deadline = Instant::now() + READY_PATIENCE;
-    while Instant::now() < deadline {
+    let workers = cluster.workers().len();
+    tokio::select! {
+        ready = timeout(READY_PATIENCE, comes_up(&client, workers)) => {
+            ready.map_err(|_| DevError::NotReady {
+                folder: cluster.folder().to_owned(),
+            })
+        }
+        ended = ends(cluster) => Err(ended),
+    }
+}
+
+async fn comes_up(client: &Client, workers: usize) {
+    loop {
         if let Ok(status) = client.status(v1::Consistency::Linearizable).await
             && status
                 .hosts
-                .is_some_and(|hosts| hosts.up as usize == cluster.workers().len())
+                .is_some_and(|hosts| hosts.up as usize == workers)
         {
-            return Ok(());
+            return;
         }
-        tokio::time::sleep(POLL).await;
+        sleep(POLL).await;
     }
-    Err(DevError::NotReady {
-        folder: cluster.folder().to_owned(),
+}
+
+/// Waits until a process that was started runs no more, and says why.
+async fn ends(cluster: &LocalCluster) -> DevError {
+    loop {
+        if let Some(ended) = ended(cluster) {
+            return ended;
+        }
+        sleep(POLL).await;
+    }
+}
+
+fn ended(cluster: &LocalCluster) -> Option<DevError> {
+    let has_ended = |member: &&Member| {
+        let pid = member.pid().and_then(Pid::from_raw);
+        pid.is_some_and(|pid| !is_alive(pid))
+    };
+    let mut members = cluster.replicas().iter().chain(cluster.workers());
+    let member = members.find(has_ended)?;
+    Some(DevError::Ended {
+        name: member.name.clone(),
+        why: last_words(&member.log()),
+        log: member.log(),
     })
+}
+
+/// Why a process ended, by its output: an error that it names, else its last line.
+fn last_words(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let is_error = |line: &&str| line.starts_with("error:");
+    let line = text.lines().find(is_error).or(text.lines().next_back());
+    line.unwrap_or("it has said nothing").to_owned()
 }
 
 fn describe(cluster: &LocalCluster) -> DevCluster {
@@ -142,5 +200,35 @@ fn describe(cluster: &LocalCluster) -> DevCluster {
         folder: cluster.folder().to_owned(),
         replicas: cluster.replicas().iter().map(DevProcess::from).collect(),
         workers: cluster.workers().iter().map(DevProcess::from).collect(),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_that_ends_is_not_waited_for() {
+        let options = ClusterOptions::small(PathBuf::from("/bin/false"));
+        let cluster = LocalCluster::start(options).unwrap();
+        let ended = await_ready(&cluster).await.unwrap_err().to_string();
+        assert!(ended.contains(" has ended: "), "{ended}");
+        cluster.stop().unwrap();
+    }
+
+    #[test]
+    fn the_error_that_a_process_names_are_its_last_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        assert_eq!(last_words(&log), "it has said nothing");
+        fs::write(&log, "INFO it begins\nINFO it goes on\n").unwrap();
+        assert_eq!(last_words(&log), "INFO it goes on");
+        fs::write(
+            &log,
+            "INFO it begins\nerror: gpus: too many\n help: fewer\n",
+        )
+        .unwrap();
+        assert_eq!(last_words(&log), "error: gpus: too many");
     }
 }

@@ -2,10 +2,11 @@
 
 use std::error::Error as _;
 use std::num::{IntErrorKind, ParseIntError};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::command;
 use crate::connection::Options;
@@ -13,6 +14,8 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::spans;
 
+/// What is wrong where a program is named without its `--`.
+const AFTER_DASHES: &str = "what is to run comes after `--`";
 /// Threads beside the one that runs the command: where tasks write for it, one writes and the other goes on.
 const RUNTIME_THREADS: usize = 2;
 /// How long what goes on in the background when a command has ended may take: the removal of a file that was not finished.
@@ -23,7 +26,7 @@ const AFTERMATH_MAX: Duration = Duration::from_millis(500);
 #[command(name = "muster", version, long_about = None, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 done, 1 error, 2 accepted but not placed in time, 3 the awaited \
-job failed, 4 it was cancelled, 64 usage, 124 timed out"
+job failed, 4 it was cancelled, 5 the replica was removed, 64 usage, 124 timed out"
 )]
 pub(crate) struct CommandLine {
     #[command(flatten)]
@@ -121,6 +124,8 @@ enum Noun {
 pub(crate) fn parse() -> Result<CommandLine, Exit> {
     CommandLine::try_parse().map_err(|mut error| {
         if let Some(tip) = tip(&error) {
+            // Words that are only spelt alike lead astray beside it.
+            error.remove(ContextKind::SuggestedSubcommand);
             let tip = ContextValue::StyledStrs(vec![tip.into()]);
             error.insert(ContextKind::Suggested, tip);
         }
@@ -144,6 +149,9 @@ fn tip(error: &clap::Error) -> Option<String> {
             _ => "write a whole number".to_owned(),
         });
     }
+    if let Some(ContextValue::String(verb)) = error.get(ContextKind::InvalidSubcommand) {
+        return nouns_of(verb);
+    }
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) =
         (error.kind(), error.get(ContextKind::InvalidArg))
     else {
@@ -153,12 +161,14 @@ fn tip(error: &clap::Error) -> Option<String> {
         return None;
     }
     let usage = error.get(ContextKind::Usage)?.to_string();
+    let extension = Path::new(word).extension().unwrap_or_default();
+    let submit = match extension == "yaml" || extension == "yml" || extension == "json" {
+        true => ("`-f` reads jobs from a file", format!("-f {word}")),
+        false => (AFTER_DASHES, format!("-- {word} ...")),
+    };
     let tips = [
-        (
-            "job submit",
-            "what is to run comes after `--`",
-            format!("-- {word} ..."),
-        ),
+        ("job submit", submit.0, submit.1),
+        ("job exec", AFTER_DASHES, format!("JOB -- {word} ...")),
         (
             "cluster transfer-leader",
             "`--to` names the replica",
@@ -169,6 +179,17 @@ fn tip(error: &clap::Error) -> Option<String> {
     let (command, why, rest) =
         tips.find(|(command, ..)| usage.contains(&format!("muster {command}")))?;
     Some(format!("{why}: muster {command} {rest}"))
+}
+
+/// Where a verb stands that was written without its noun, if there is such a verb.
+fn nouns_of(verb: &str) -> Option<String> {
+    let command = CommandLine::command();
+    let nouns = command.get_subcommands();
+    let nouns = nouns.filter(|noun| noun.find_subcommand(verb).is_some());
+    let commands: Vec<String> = nouns
+        .map(|noun| format!("muster {} {verb}", noun.get_name()))
+        .collect();
+    (!commands.is_empty()).then(|| format!("there is {}", commands.join(", ")))
 }
 
 impl CommandLine {

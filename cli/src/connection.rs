@@ -1,11 +1,12 @@
 //! Which cluster a command talks to, and how patiently.
 
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, value_parser};
-use muster_client::{Client, ClientConfig, EtcdSettings, TlsSettings, Token};
+use muster_client::{Client, ClientConfig, ClientError, EtcdSettings, TlsSettings, Token};
 use muster_core::ids::Revision;
 use muster_proto::v1::Consistency;
 
@@ -14,6 +15,8 @@ use crate::failure::Failure;
 use crate::output::{Format, Screen};
 use crate::parse;
 
+/// The users of this host.
+const USERS: &str = "/etc/passwd";
 /// Longest that one request takes, all tries together, where nothing else is said.
 const DEADLINE: Duration = Duration::from_secs(15);
 
@@ -130,7 +133,7 @@ impl Options {
     /// A client that will follow something: it knows all replicas, so that any may die.
     pub(crate) async fn connect_to_follow(&self) -> Result<Client, Failure> {
         let client = self.connect().await?;
-        client.discover().await?;
+        client.discover().await.map_err(while_looking)?;
         Ok(client)
     }
 
@@ -173,6 +176,22 @@ impl Options {
             cluster.addresses = Some(self.address.clone());
         }
         Ok(cluster)
+    }
+}
+
+/// A failure to learn where the replicas are, as such: nobody has asked for the cluster's status.
+fn while_looking(error: ClientError) -> ClientError {
+    let operation = "learn where the replicas are";
+    match error {
+        ClientError::Unreachable { tried, .. } => ClientError::Unreachable { operation, tried },
+        ClientError::DeadlineExceeded {
+            deadline, tried, ..
+        } => ClientError::DeadlineExceeded {
+            operation,
+            deadline,
+            tried,
+        },
+        other => other,
     }
 }
 
@@ -252,14 +271,39 @@ impl Moment {
     }
 }
 
-/// Who runs the command: the author of what it does.
+/// Who runs the command: the author of what it does. In containers no variable tells.
 pub(crate) fn current_user() -> String {
+    let uid = rustix::process::getuid().as_raw();
     ["MUSTER_USER", "USER", "LOGNAME"]
         .iter()
         .find_map(|name| variable(name))
-        .unwrap_or_else(|| format!("uid-{}", rustix::process::getuid().as_raw()))
+        .or_else(|| name_of(uid, &fs::read_to_string(USERS).ok()?))
+        .unwrap_or_else(|| format!("uid-{uid}"))
+}
+
+/// The name of a user of this host, one a line: the name first, the number third.
+fn name_of(uid: u32, users: &str) -> Option<String> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        let is_theirs = !name.is_empty() && number.parse::<u32>() == Ok(uid);
+        is_theirs.then(|| name.to_owned())
+    })
 }
 
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_the_name_of_the_first_line_with_their_number() {
+        let users = "root:x:0:0:root:/root:/bin/sh\n# none\n\ntoor:x:0:0::/:\nada:x:1000:1000::/home/ada:\n";
+        assert_eq!(name_of(0, users).as_deref(), Some("root"));
+        assert_eq!(name_of(1000, users).as_deref(), Some("ada"));
+        assert_eq!(name_of(7, users), None);
+    }
 }

@@ -1,9 +1,16 @@
 //! Failures as a user meets them: what failed and why, and what to do.
 
 use muster_client::{ClientError, Refusal, TlsMismatch};
+use muster_proto::status::ADMINS_BY_SETTINGS;
 
 use crate::exit::Exit;
 use crate::output::{Tone, note, paint};
+
+/// What the client calls it to read a task's output.
+const READING_OUTPUT: &str = "read the task's output";
+
+/// What the client calls it to run a command beside a task.
+const RUNNING_COMMAND: &str = "run a command beside the task";
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -131,15 +138,30 @@ impl From<ClientError> for Failure {
         let help = help(&error);
         let lines = match error.refusal() {
             Some(refusal) if !refusal.violations.is_empty() => violations(refusal),
+            Some(refusal) if is_cut_off(&error, refusal) => vec![format!(
+                "cannot {RUNNING_COMMAND}: the replica that carried it is gone, and the command ends with that ({refusal})"
+            )],
             _ => vec![error.to_string()],
         };
         let mut failure = Self::list(lines);
+        // What a variable or a flag says of the cluster is the command line as well.
+        if matches!(error, ClientError::Config { .. }) {
+            failure.exit = Exit::Usage;
+        }
         failure.refusal = error.refusal().cloned().map(Box::new);
         match help {
             Some(help) => failure.help(help),
             None => failure,
         }
     }
+}
+
+/// Whether the connection to a command beside a task broke: the reason is a code of the transport then, not one of the cluster's.
+fn is_cut_off(error: &ClientError, refusal: &Refusal) -> bool {
+    let is_command =
+        matches!(error, ClientError::Refused { operation, .. } if *operation == RUNNING_COMMAND);
+    let of_transport = ["Cancelled", "Internal", "Unavailable", "Unknown"];
+    is_command && of_transport.contains(&refusal.reason.as_str())
 }
 
 fn violations(refusal: &Refusal) -> Vec<String> {
@@ -169,6 +191,11 @@ fn help(error: &ClientError) -> Option<String> {
             "give --etcd or MUSTER_ETCD as host:port[,host:port...], or https://host:port with MUSTER_ETCD_CACERT (`etcd.ca`; \
              docs/etcd.md has the others); --address host:port[,host:port...] goes without etcd"
         }
+        ClientError::Config { field: "tls", .. } => {
+            "MUSTER_CACERT, MUSTER_CERT and MUSTER_KEY, or `ca`, `certificate` and `key` of a context, name files in PEM \
+             (docs/security.md)"
+        }
+        ClientError::Config { field: "token", .. } => return None,
         ClientError::Config { .. } => {
             "give --address host:port[,host:port...], MUSTER_ADDR, or a context"
         }
@@ -176,7 +203,9 @@ fn help(error: &ClientError) -> Option<String> {
             "--address names another replica; all can show the past once all run this version"
         }
         ClientError::Compacted { .. } | ClientError::Malformed { .. } => return None,
-        ClientError::Refused { refusal, .. } => return refused(refusal).map(str::to_owned),
+        ClientError::Refused { operation, refusal } => {
+            return refused(operation, refusal).map(str::to_owned);
+        }
     };
     Some(text.to_owned())
 }
@@ -197,18 +226,22 @@ const fn apart(mismatch: TlsMismatch) -> &'static str {
     }
 }
 
-fn refused(refusal: &Refusal) -> Option<&'static str> {
+fn refused(operation: &str, refusal: &Refusal) -> Option<&'static str> {
     Some(match refusal.reason.as_str() {
         "UNKNOWN_JOB" => "`muster job list` shows the jobs that the cluster remembers",
         "LAST_HOST" => "--force blocks it all the same; --dry-run shows what that hits",
-        "UNKNOWN_HOST" => "`muster host list` shows the hosts",
-        "UNKNOWN_GPU" => "`muster gpu list` shows the GPUs",
-        "UNKNOWN_QUEUE" => "`muster queue list` shows the queues, `muster queue set` makes one",
+        // The refusal says itself how to see those that exist.
+        "UNKNOWN_QUEUE" => "`muster queue set` makes one",
         "QUEUE_FULL" => "wait, cancel jobs, or raise the limit with `muster queue set`",
         "NO_LOGS" => {
             "`muster job get` shows the attempts; -f waits for output that is still to come"
         }
-        "HOST_UNREACHABLE" => "the host keeps the output; it can be read once its worker is back",
+        "HOST_UNREACHABLE" if operation == READING_OUTPUT => {
+            "the host keeps the output; it can be read once its worker is back"
+        }
+        "HOST_UNREACHABLE" => {
+            "`muster host list` shows whether it is up; its worker must be back first"
+        }
         "REPLICA_UNREACHABLE" => {
             "nothing was changed: it must run already, and the leader must reach it there (`muster cluster add --help`)"
         }
@@ -217,9 +250,72 @@ fn refused(refusal: &Refusal) -> Option<&'static str> {
             "--address names another replica, which may keep more; a backup of before can be restored into a cluster of its own"
         }
         "REVISION_INSIDE" => "ask for one of the two revisions",
-        "NOT_YOURS" => {
+        // Where certificates or tokens say who calls, neither counts.
+        "NOT_YOURS" if refusal.metadata.contains_key(ADMINS_BY_SETTINGS) => {
             "MUSTER_USER says who you are; an admin is one who is named in the replicas' setting `admins`"
         }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_proto::status;
+
+    use super::*;
+
+    fn failure(operation: &'static str, reason: &str, facts: &[&str]) -> Failure {
+        let facts = facts.iter();
+        let refusal = Refusal {
+            reason: reason.to_owned(),
+            message: "h2 protocol error".to_owned(),
+            metadata: facts
+                .map(|fact| ((*fact).to_owned(), String::new()))
+                .collect(),
+            ..Refusal::from(&status::not_leader(None))
+        };
+        let refusal = Box::new(refusal);
+        Failure::from(ClientError::Refused { operation, refusal })
+    }
+
+    fn help_of(operation: &'static str, reason: &str, facts: &[&str]) -> String {
+        failure(operation, reason, facts).help.unwrap_or_default()
+    }
+
+    #[test]
+    fn the_setting_admins_is_named_only_where_it_counts() {
+        assert_eq!(help_of("submit the job", "NOT_YOURS", &[]), "");
+        let open = help_of("save a snapshot", "NOT_YOURS", &[ADMINS_BY_SETTINGS]);
+        assert!(open.contains("`admins`"), "{open}");
+    }
+
+    #[test]
+    fn that_a_host_keeps_output_is_told_only_to_whoever_reads_it() {
+        let logs = help_of(READING_OUTPUT, "HOST_UNREACHABLE", &[]);
+        assert!(logs.contains("keeps the output"), "{logs}");
+        let command = help_of(RUNNING_COMMAND, "HOST_UNREACHABLE", &[]);
+        assert!(command.contains("`muster host list`"), "{command}");
+    }
+
+    #[test]
+    fn a_command_whose_replica_is_gone_says_so() {
+        let gone = failure(RUNNING_COMMAND, "Unknown", &[]).text();
+        assert!(
+            gone.contains("the replica that carried it is gone"),
+            "{gone}"
+        );
+        let refused = failure(RUNNING_COMMAND, "NOT_RUNNING", &[]).text();
+        assert!(!refused.contains("is gone"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_said_of_the_cluster_is_part_of_the_command_line() {
+        let failure = |field| {
+            let rule = "broken".to_owned();
+            Failure::from(ClientError::Config { field, rule })
+        };
+        assert_eq!(failure("addresses").exit(), Exit::Usage);
+        let files = failure("tls").help.unwrap_or_default();
+        assert!(files.contains("MUSTER_CACERT"), "{files}");
+    }
 }

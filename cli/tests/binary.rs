@@ -59,10 +59,49 @@ fn help_and_version_succeed_on_stdout() {
 }
 
 #[test]
+fn a_word_in_the_wrong_place_is_answered_with_the_right_one() {
+    let cases: [(&[&str], &str); 4] = [
+        (&["submit", "--", "x"], "tip: there is muster job submit"),
+        (&["job", "submit", "w.yaml"], "muster job submit -f w.yaml"),
+        (&["job", "submit", "python"], "muster job submit -- python"),
+        (&["job", "exec", "166", "hostname"], "JOB -- hostname ..."),
+    ];
+    for (words, expected) in cases {
+        let text = stderr(&run(words));
+        assert!(text.contains(expected), "{words:?}\n{text}");
+        assert!(!text.contains("simulate"), "{text}");
+    }
+}
+
+#[test]
+fn a_settings_file_that_is_missing_is_said_to_be() {
+    let output = run(&["config", "check", "/nowhere/s.toml"]);
+    assert_eq!(code(&output), 64);
+    let text = stderr(&output);
+    assert!(
+        text.contains("cannot read /nowhere/s.toml: No such file"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_help_names_every_exit_code() {
+    let output = run(&["--help"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    let line = text.split("Exit codes: ").nth(1).unwrap();
+    for code in ["0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "64 ", "124 "] {
+        assert!(line.contains(code), "{code}: {line}");
+    }
+}
+
+#[test]
 fn usage_errors_exit_with_64() {
-    let cases: [&[&str]; 9] = [
+    let cases: [&[&str]; 10] = [
         &[],
         &["nonsense"],
+        &["dev", "--workers", "1", "--gpus", "129"],
         &["job", "submit", "--gpus", "many", "--", "x"],
         &["job", "submit", "--memory", "16G", "--", "x"],
         &["job", "submit"],
@@ -133,6 +172,15 @@ fn an_absent_cluster_is_named_with_the_way_out() {
 }
 
 #[test]
+fn a_search_for_the_replicas_is_called_so() {
+    let text = stderr(&run(&["job", "logs", "1", "-f", "--address", &nowhere()]));
+    assert!(
+        text.contains("cannot learn where the replicas are"),
+        "{text}"
+    );
+}
+
+#[test]
 fn all_addresses_of_a_list_are_tried() {
     let (one, two) = (nowhere(), nowhere());
     let output = run(&["cluster", "status", "--address", &format!("{one},{two}")]);
@@ -142,7 +190,9 @@ fn all_addresses_of_a_list_are_tried() {
 
 #[test]
 fn an_address_that_is_none_is_refused() {
-    let text = stderr(&run(&["cluster", "status", "--address", "not an address"]));
+    let output = run(&["cluster", "status", "--address", "not an address"]);
+    assert_eq!(code(&output), 64);
+    let text = stderr(&output);
     let expected = "error: the client's setting `addresses` is not usable: `not an address` is not host:port\n";
     assert!(text.starts_with(expected), "{text}");
 }

@@ -22,7 +22,7 @@ pub struct NamedSpec {
 /// # Errors
 /// Everything that is wrong with the file: the first thing that cannot be read, or all broken rules.
 pub fn read_jobs(file: &str, text: &str, user: &str) -> Result<Vec<NamedSpec>, Vec<FileError>> {
-    let documents = parse_all::<JobFile>(file, text).map_err(|error| vec![error])?;
+    let documents = parse_all::<JobFile>(file, text).map_err(|error| vec![of_pipeline(error)])?;
     let several = documents.len() > 1;
     let mut jobs = Vec::new();
     let mut errors = Vec::new();
@@ -45,6 +45,15 @@ pub fn read_jobs(file: &str, text: &str, user: &str) -> Result<Vec<NamedSpec>, V
     } else {
         Err(errors)
     }
+}
+
+/// Says of a pipeline's file what it is.
+fn of_pipeline(mut error: FileError) -> FileError {
+    if error.field == "jobs" && error.message.starts_with("unknown field") {
+        error.message =
+            "belongs to a pipeline: `muster pipeline submit -f` takes such a file".to_owned();
+    }
+    error
 }
 
 /// All rules that a document breaks, placed at the fields that break them.
@@ -217,7 +226,19 @@ mod tests {
         let cases = [
             (
                 "name: a\ncomand: [x]\n",
-                "job.yaml:2:1: comand: unknown field",
+                "job.yaml:2:1: comand: unknown field `comand`; did you mean `command`?",
+            ),
+            (
+                "name: a\nzzzz: [x]\n",
+                "job.yaml:2:1: zzzz: unknown field `zzzz`, expected one of name, ",
+            ),
+            (
+                "name: p\njobs:\n- {name: a, command: [x]}\n",
+                "job.yaml:2:1: jobs: belongs to a pipeline: `muster pipeline submit -f`",
+            ),
+            (
+                "name: a\ncommand: [x]\nenvironment: {E: null}\n",
+                "job.yaml:3:18: environment.E: must be a text, not null: write \"\"",
             ),
             (
                 "name: a\nname: b\ncommand: [x]\n",

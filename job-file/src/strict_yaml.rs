@@ -11,6 +11,9 @@ use serde::de::DeserializeOwned;
 
 pub use locate::Places;
 
+/// How alike two names must be, from 0 to 1, for one to be suggested in the place of the other: as with settings.
+const LIKENESS_MIN: f64 = 0.75;
+
 /// One document of a file.
 #[derive(Clone, Debug)]
 pub struct Document<'a, T> {
@@ -182,8 +185,27 @@ fn plain_message(error: &serde_saphyr::Error) -> Option<String> {
             "string scalar" => "must be a text".to_owned(),
             other => format!("must be a {other}"),
         },
+        Error::NullIntoString { .. } => {
+            "must be a text, not null: write \"\" for an empty one".to_owned()
+        }
+        Error::SerdeUnknownField {
+            field, expected, ..
+        } => {
+            let known = nearest(field, expected)?;
+            format!("unknown field `{field}`; did you mean `{known}`?")
+        }
         _ => return None,
     })
+}
+
+/// The field that an unknown one is most like, if it is like any.
+fn nearest<'a>(field: &str, known: &[&'a str]) -> Option<&'a str> {
+    let rated = known
+        .iter()
+        .map(|known| (strsim::jaro_winkler(field, known), *known));
+    let best = rated.max_by(|(left, _), (right, _)| left.total_cmp(right));
+    best.filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
+        .map(|(_, known)| known)
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ pub const NOT_LEADER: &str = "NOT_LEADER";
 pub const FOREIGN_CLUSTER: &str = "FOREIGN_CLUSTER";
 /// Reason of a refusal by another replica than the one that a message was meant for; nothing was done.
 pub const WRONG_REPLICA: &str = "WRONG_REPLICA";
+/// Metadata of a `NOT_YOURS`: who is an admin is what the replicas' settings say, because nobody has to prove who they are.
+pub const ADMINS_BY_SETTINGS: &str = "admins_by_settings";
 /// Reason of a watch whose start is compacted.
 pub const COMPACTED: &str = "COMPACTED";
 /// Metadata of [`NOT_LEADER`]: the leader's address.

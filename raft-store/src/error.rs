@@ -175,6 +175,16 @@ pub enum MembershipError {
         /// What went wrong.
         detail: String,
     },
+    /// At a member's address somebody else answers.
+    #[error(
+        "{peer} is meant, and there answers {detail}: correct its cluster_id, its id or its address"
+    )]
+    Stranger {
+        /// The member that was meant.
+        peer: Peer,
+        /// Who answers.
+        detail: String,
+    },
     /// Leadership changed in between: the change may or may not take effect.
     #[error("leadership changed before the outcome was known")]
     Unknown,

@@ -10,6 +10,7 @@ use openraft::{ChangeMembers, Instant as _, Precondition};
 use crate::batcher::to_peer;
 use crate::engine::RaftEngine;
 use crate::error::MembershipError;
+use crate::network::TransportError;
 use crate::peer::Peer;
 use crate::sim::Runtime;
 use crate::state_machine::StateMachine;
@@ -43,6 +44,12 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         loop {
             match client.hello().await {
                 Ok(answer) => return Ok(answer),
+                Err(TransportError::Stranger(detail)) => {
+                    return Err(MembershipError::Stranger {
+                        peer: peer.clone(),
+                        detail,
+                    });
+                }
                 Err(error) if R::Instant::now() >= deadline => {
                     return Err(MembershipError::Unreachable {
                         peer: peer.clone(),

@@ -15,7 +15,7 @@ use muster_core::timings::Timings;
 use muster_etcd::EtcdSettings;
 use muster_raft_store::SnapshotPolicy;
 use muster_settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
-use muster_tls::TlsSettings;
+use muster_tls::{TlsSettings, is_loopback};
 pub use oidc::{GroupRole, OidcSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -306,6 +306,14 @@ impl SchedulerConfig {
         }
     }
 
+    /// The address that others are told, if it leads to other machines' networks while this replica listens on loopback: nobody
+    /// reaches it there, unless something of the site passes connections on.
+    #[must_use]
+    pub fn unheard_address(&self) -> Option<&str> {
+        let told = self.advertised_address();
+        (self.listen.ip().is_loopback() && !is_loopback(told)).then_some(told)
+    }
+
     fn validate_group(&self) -> Result<(), BrokenRule> {
         require(!self.cluster_id.is_empty(), "cluster_id", || {
             "must not be empty".to_owned()
@@ -431,6 +439,36 @@ pub(crate) fn is_host_and_port(address: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_for_others_is_heard_only_beyond_loopback() {
+        let joins = |listen: &str, told: &str| SchedulerConfig {
+            listen: listen
+                .parse()
+                .unwrap_or(SocketAddr::from(([0, 0, 0, 0], 1))),
+            join: vec!["node1:7400".to_owned()],
+            advertise: Some(told.to_owned()),
+            ..SchedulerConfig::default()
+        };
+        let unheard = [
+            ("127.0.0.1:7400", "node4:7400"),
+            ("[::1]:7400", "10.0.0.4:7400"),
+        ];
+        for (listen, told) in unheard {
+            assert_eq!(joins(listen, told).unheard_address(), Some(told));
+        }
+        let heard = [
+            ("0.0.0.0:7400", "node4:7400"),
+            ("10.0.0.4:7400", "node4:7400"),
+            ("127.0.0.1:7400", "127.0.0.1:7500"),
+            ("127.0.0.1:7400", "localhost:7400"),
+            ("127.0.0.1:7400", "[::1]:7400"),
+        ];
+        for (listen, told) in heard {
+            assert_eq!(joins(listen, told).unheard_address(), None, "{listen}");
+        }
+        assert_eq!(SchedulerConfig::default().unheard_address(), None);
+    }
 
     #[test]
     fn the_defaults_are_valid() {

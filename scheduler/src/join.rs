@@ -12,7 +12,7 @@ use muster_tls::Dialer;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
 use crate::config::SchedulerConfig;
 use crate::error::Error;
@@ -21,6 +21,8 @@ use crate::error::Error;
 const RETRY: Duration = Duration::from_millis(500);
 /// Longest wait for a connection to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the group may try: longer than it waits for a replica that does not answer it, so that it says so.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for a member's answer: the leader asks this replica who it is, and commits.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 /// How long a replica that was admitted, now or before it was restarted, waits to hear that it belongs to the group before it
@@ -95,10 +97,11 @@ async fn ask(address: &str, config: &SchedulerConfig, dialer: &Dialer) -> Result
             replica_id: config.replica_id.get(),
             address: config.advertised_address().to_owned(),
         };
-        let request = v1::ChangeReplicasRequest {
+        let mut request = Request::new(v1::ChangeReplicasRequest {
             change: Some(Change::Add(add)),
             force: false,
-        };
+        });
+        request.set_timeout(CHANGE_TIMEOUT);
         AdminServiceClient::new(channel)
             .change_replicas(request)
             .await

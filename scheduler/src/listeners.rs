@@ -22,6 +22,14 @@ impl Listeners {
     /// # Errors
     /// The address that cannot be listened on.
     pub async fn bind(config: &SchedulerConfig) -> Result<Self, Error> {
+        if let Some(told) = config.unheard_address() {
+            tracing::warn!(
+                listen = %config.listen,
+                told,
+                "this replica listens on loopback, so no other machine reaches it at the address that others are told: set `listen` \
+                 (--listen 0.0.0.0:7400)"
+            );
+        }
         let metrics = match config.metrics_listen {
             Some(address) => Some(listen(address, "metrics").await?),
             None => None,

@@ -12,7 +12,7 @@ mod seats;
 mod small_disk;
 mod sweep;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use muster_client::TlsSettings;
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
-use muster_scheduler::{LogSettings, RaftTimings};
+use muster_scheduler::{LogSettings, RaftTimings, SchedulerConfig};
 use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
 use muster_worker::{GpuConfig, HealthConfig, RunAs, TasksConfig, WorkerConfig};
 
@@ -68,6 +68,8 @@ pub struct ClusterOptions {
     pub raft: RaftTimings,
     /// How much of the log is kept.
     pub log: LogSettings,
+    /// Its admins, as long as nobody has to prove who they are.
+    pub admins: BTreeSet<String>,
     /// Whether the folder stays afterwards.
     pub keep: bool,
     /// What stands between replicas and workers, so that they can be cut off; none: nothing.
@@ -99,6 +101,7 @@ impl ClusterOptions {
             },
             raft: RaftTimings::QUICK,
             log: LogSettings::default(),
+            admins: SchedulerConfig::default().admins,
             keep: false,
             network: None,
             secured: false,

@@ -223,6 +223,7 @@ impl LocalCluster {
             timings: self.options.timings,
             raft: self.options.raft,
             log: self.options.log,
+            admins: self.options.admins.clone(),
             limits: self.certificates.limits(),
             metrics_listen: Some(seat.metrics),
             bootstrap,

@@ -153,6 +153,10 @@ async fn gather(mut receiver: mpsc::Receiver<Told>) -> Result<Gathered, Failure>
 }
 
 fn export(path: &PathBuf, rows: &[AuditView]) -> Result<(), Failure> {
+    if path.exists() {
+        let told = format!("{} is there already", path.display());
+        return Err(Failure::usage(told).help("name another file, or remove that one"));
+    }
     let written = File::create_new(path).and_then(|file| {
         let mut out = BufWriter::new(file);
         for row in rows {

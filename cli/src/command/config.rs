@@ -1,5 +1,6 @@
 //! `muster config`: settings files, without a cluster.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
@@ -69,6 +70,11 @@ impl Verb {
 
 impl Check {
     fn run(&self) -> Result<String, Failure> {
+        // Whose settings it holds does not matter if there is nothing to read.
+        if let Err(error) = File::open(&self.file) {
+            let message = format!("cannot read {}: {error}", self.file.display());
+            return Err(Failure::usage(message));
+        }
         match self.role.map_or_else(|| role_of(&self.file), Ok)? {
             Role::Scheduler => check::<SchedulerConfig>(&self.file),
             Role::Worker => check::<WorkerConfig>(&self.file),

@@ -5,14 +5,19 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, value_parser};
 use muster_chaos::cluster::{ClusterOptions, real_gpus};
 use muster_chaos::demo::{DemoError, DemoOptions};
 use muster_chaos::dev::{self, DevCluster};
+use muster_core::limits::GPUS_PER_HOST_MAX;
 
+use crate::connection::current_user;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::service;
+
+/// GPUs that a host may have ([`GPUS_PER_HOST_MAX`]), as a flag's bound.
+const GPUS_MAX: i64 = GPUS_PER_HOST_MAX as i64;
 
 /// `muster demo`
 ///
@@ -74,7 +79,7 @@ pub(crate) struct Dev {
     #[arg(long, default_value_t = 4, value_name = "COUNT")]
     workers: usize,
     /// Simulated GPUs of each host
-    #[arg(long, default_value_t = 8, value_name = "COUNT")]
+    #[arg(long, default_value_t = 8, value_name = "COUNT", value_parser = value_parser!(u32).range(..=GPUS_MAX))]
     gpus: u32,
     /// Write addresses, process ids and folders as JSON to this file once the cluster is ready
     #[arg(long, value_name = "FILE")]
@@ -87,13 +92,16 @@ pub(crate) struct Dev {
 impl Dev {
     /// Does it.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let mut shape = ClusterOptions::small(own_binary()?);
+        // It is the caller's own: what only admins may they may here.
+        shape.admins.insert(current_user());
         let options = ClusterOptions {
             replicas: self.replicas.get(),
             workers: self.workers,
             gpus_per_host: self.gpus,
             keep: self.keep,
             real_gpus: real_gpus() > 0,
-            ..ClusterOptions::small(own_binary()?)
+            ..shape
         };
         let ready_file = self.ready_file;
         service::run(Duration::ZERO, |shutdown| {

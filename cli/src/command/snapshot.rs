@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use muster_scheduler::offline::{Backup, Foundation, Key, Peer};
+use muster_tls::is_loopback;
 
 use crate::connection::Options;
 use crate::exit::Exit;
@@ -191,16 +192,35 @@ fn refuse_from_the_future(
 }
 
 fn told(view: &BackupView, foundation: &Foundation) -> String {
-    let (id, address) = (foundation.replica.id, &foundation.replica.address);
     let (cluster, folder) = (&foundation.cluster_id, foundation.data_dir.display());
+    let (id, address) = (foundation.replica.id, &foundation.replica.address);
     format!(
         "{folder} holds replica {id} of cluster {cluster}, as cluster {} was at {}\n\
-         what was acknowledged later is lost; start it only once nothing of the old cluster runs:\n  \
-         muster scheduler --cluster-id {cluster} --replica-id {id} --peer {id}={address} --data-dir {folder}\n\
+         what was acknowledged later is lost; start it only once nothing of the old cluster runs:\n{}\
          others join it with empty data directories, new ids, and --join {address}\n",
         view.cluster_id(),
         view.taken_at(),
+        start(foundation),
     )
+}
+
+/// The command that starts the restored replica. What the file does not know it says in words: which certificates it has.
+fn start(foundation: &Foundation) -> String {
+    let (cluster, folder) = (&foundation.cluster_id, foundation.data_dir.display());
+    let (id, address) = (foundation.replica.id, foundation.replica.address.as_str());
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    let is_here = is_loopback(address);
+    let host = match host {
+        "localhost" => "127.0.0.1",
+        host if is_here => host,
+        host if host.starts_with('[') => "[::]",
+        _ => "0.0.0.0",
+    };
+    let command = format!(
+        "  muster scheduler --cluster-id {cluster} --replica-id {id} --peer {id}={address} --listen {host}:{port} --data-dir {folder}\n"
+    );
+    let certificates = "and --tls-ca, --tls-certificate, --tls-key with its certificates; a cluster without any: --insecure\n";
+    command + if is_here { "" } else { certificates }
 }
 
 pub(crate) fn render(screen: &Screen, view: &BackupView) -> Result<String, Failure> {
@@ -215,6 +235,29 @@ pub(crate) fn render(screen: &Screen, view: &BackupView) -> Result<String, Failu
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_restored_replica_listens_where_others_are_told_that_it_does() {
+        let listen = |address: &str| {
+            let told = start(&Foundation {
+                cluster_id: "east".to_owned(),
+                replica: Peer::new(4, address),
+                data_dir: PathBuf::from("data"),
+            });
+            let mut listen = told
+                .split_whitespace()
+                .skip_while(|word| *word != "--listen");
+            let address = listen.nth(1).unwrap().to_owned();
+            (address, told.contains("--tls-ca"))
+        };
+        let there = |address: &str| (address.to_owned(), true);
+        let here = |address: &str| (address.to_owned(), false);
+        assert_eq!(listen("node1:7400"), there("0.0.0.0:7400"));
+        assert_eq!(listen("[fd00::1]:7400"), there("[::]:7400"));
+        assert_eq!(listen("127.0.0.1:7500"), here("127.0.0.1:7500"));
+        assert_eq!(listen("localhost:7500"), here("127.0.0.1:7500"));
+        assert_eq!(listen("[::1]:7500"), here("[::1]:7500"));
+    }
 
     #[test]
     fn a_file_of_later_than_now_is_refused_with_both_times() {

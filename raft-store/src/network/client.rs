@@ -23,6 +23,7 @@ use openraft::raft::{
 use openraft::{OptionalSend, RPCTypes, Snapshot};
 use proto::peer_request::Body;
 use proto::peer_response::Body as Answer;
+use proto::refusal::Reason;
 
 use super::convert as wire;
 use super::server::ServerIdentity;
@@ -133,7 +134,9 @@ impl PeerClient {
         error: TransportError,
     ) -> RPCError<Types<M, R>> {
         match error {
-            TransportError::Unreachable(_) => RPCError::Unreachable(Unreachable::new(&error)),
+            TransportError::Unreachable(_) | TransportError::Stranger(_) => {
+                RPCError::Unreachable(Unreachable::new(&error))
+            }
             TransportError::Broken(_) => RPCError::Network(NetworkError::new(&error)),
             TransportError::TimedOut { timeout_ms } => RPCError::Timeout(Timeout {
                 action,
@@ -147,11 +150,16 @@ impl PeerClient {
 
 fn unpack(response: proto::PeerResponse) -> Result<Answer, TransportError> {
     match response.body {
-        Some(Answer::Refusal(refusal)) => Err(TransportError::Unreachable(format!(
-            "refused ({}): {}",
-            refusal.reason().as_str_name(),
-            refusal.detail
-        ))),
+        Some(Answer::Refusal(refusal)) => Err(match refusal.reason() {
+            Reason::ForeignCluster | Reason::WrongReplica => {
+                TransportError::Stranger(refusal.detail)
+            }
+            reason => TransportError::Unreachable(format!(
+                "refused ({}): {}",
+                reason.as_str_name(),
+                refusal.detail
+            )),
+        }),
         Some(answer) => Ok(answer),
         None => Err(TransportError::Broken("the answer is empty".to_owned())),
     }

@@ -294,13 +294,13 @@ fn check(identity: &ServerIdentity, request: &proto::PeerRequest) -> Result<(), 
     if request.cluster_id != identity.cluster_id {
         return Err(refuse(
             Reason::ForeignCluster,
-            format!("this replica belongs to cluster {:?}", identity.cluster_id),
+            format!("a replica of cluster {:?}", identity.cluster_id),
         ));
     }
     if request.to != identity.replica_id {
         return Err(refuse(
             Reason::WrongReplica,
-            format!("this is replica {}", identity.replica_id),
+            format!("replica {}", identity.replica_id),
         ));
     }
     let expected = request.to_incarnation;

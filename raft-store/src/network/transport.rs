@@ -14,6 +14,9 @@ pub enum TransportError {
     /// The peer cannot be reached; trying again at once is pointless.
     #[error("unreachable: {0}")]
     Unreachable(String),
+    /// Somebody else answers at the peer's address: of another cluster, or another replica. Trying again is pointless.
+    #[error("there answers {0}")]
+    Stranger(String),
     /// The exchange broke off; the peer may have seen the request.
     #[error("broken off: {0}")]
     Broken(String),

@@ -176,6 +176,20 @@ async fn a_joint_membership_left_by_a_dead_leader_is_finished_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_answers_in_a_learners_place_is_named() {
+    let mut group = Group::start().await;
+    let leader = group.leader(&[1, 2, 3]).await;
+    group.open(4).await;
+    group.network.connect(5, group.handle(4));
+    let refused = group.handle(leader).add_learner(peer(5)).await;
+    let expected = MembershipError::Stranger {
+        peer: peer(5),
+        detail: "replica 4".to_owned(),
+    };
+    assert_eq!(refused, Err(expected));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_is_cut_off_is_not_taken_for_removed() {
     let mut group = Group::start().await;
     let leader = group.leader(&[1, 2, 3]).await;

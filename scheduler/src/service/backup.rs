@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use bytes::{Bytes, BytesMut};
 use muster_core::state::State;
-use muster_proto::v1;
+use muster_proto::{status, v1};
 use muster_raft_store::backup::{About, Picture};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -34,8 +34,10 @@ pub(crate) fn require_admin(
         return Ok(());
     }
     let message = format!("`{author}` may not {act}: only the cluster's admins may");
-    let error = muster_proto::status::error;
-    Err(error(Code::PermissionDenied, "NOT_YOURS", &message, &[]))
+    let code = Code::PermissionDenied;
+    let by_settings = [(status::ADMINS_BY_SETTINGS, "true".to_owned())];
+    let metadata: &[(&str, String)] = if by_role.is_none() { &by_settings } else { &[] };
+    Err(status::error(code, "NOT_YOURS", &message, metadata))
 }
 
 /// What a backup that this replica takes now says of itself.

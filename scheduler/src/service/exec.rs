@@ -228,7 +228,10 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
             open.author, job.id, job.spec.user
         );
         tracing::warn!(job = %job.id, %task, author = open.author, "a command beside a task was refused: not theirs");
-        let metadata = [("job", job.id.to_string()), ("user", job.spec.user.clone())];
+        let mut metadata = vec![("job", job.id.to_string()), ("user", job.spec.user.clone())];
+        if !context.config.tls.is_on() {
+            metadata.push((status::ADMINS_BY_SETTINGS, "true".to_owned()));
+        }
         return Err(status::error(
             Code::PermissionDenied,
             "NOT_YOURS",

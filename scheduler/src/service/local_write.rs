@@ -26,7 +26,7 @@ use tonic::{Code, Status};
 use crate::leader::feature_level;
 use crate::service::context::Context;
 use crate::service::replies::{inject, injected_gpu};
-use crate::service::write::propose_status;
+use crate::service::write::{UNREACHABLE, propose_status};
 use crate::service::{configuration, health, impact, kept_answers, pipelines, replicas};
 use crate::spans;
 
@@ -378,7 +378,7 @@ pub(crate) fn membership_status(error: &MembershipError) -> Status {
             status::error(Code::Unavailable, "REPLICA_UNREACHABLE", &message, &[])
         }
         MembershipError::NotTaken { .. } | MembershipError::Unknown | MembershipError::Stopped => {
-            status::error(Code::Unavailable, "UNREACHABLE", &message, &[])
+            status::error(Code::Unavailable, UNREACHABLE, &message, &[])
         }
         // A new leader has not heard everybody yet: asking again may help.
         MembershipError::VotersSilent { .. } => {
@@ -392,6 +392,7 @@ pub(crate) fn membership_status(error: &MembershipError) -> Status {
         | MembershipError::UnknownMember { .. }
         | MembershipError::SuccessorSilent { .. }
         | MembershipError::SuccessorLags { .. }
+        | MembershipError::Stranger { .. }
         | MembershipError::Refused(_) => {
             status::error(Code::FailedPrecondition, "REFUSED", &message, &[])
         }

@@ -14,7 +14,7 @@ use crate::config::is_host_and_port;
 use crate::leader::{ChangeError, LeaderInput, ReplicaChange};
 use crate::service::context::Context;
 use crate::service::local_write::membership_status;
-use crate::service::write::UNKNOWN_OUTCOME;
+use crate::service::write::{UNKNOWN_OUTCOME, UNREACHABLE};
 
 /// When a caller may ask again what became of a change.
 const RETRY: Duration = Duration::from_millis(100);
@@ -124,7 +124,7 @@ fn refusal(error: &ChangeError) -> Status {
         ChangeError::UsedId { .. } | ChangeError::OldBuild { .. } => {
             (Code::FailedPrecondition, "REFUSED")
         }
-        ChangeError::NotTakenOver { .. } => (Code::Unavailable, "UNREACHABLE"),
+        ChangeError::NotTakenOver { .. } => (Code::Unavailable, UNREACHABLE),
     };
     status::error(code, reason, &message, &[])
 }

@@ -21,6 +21,8 @@ use crate::spans;
 
 /// Reason of a failure whose effect is unknown; repeating the request is safe.
 pub(crate) const UNKNOWN_OUTCOME: &str = "UNKNOWN_OUTCOME";
+/// Reason of a failure for a replica that is needed and does not answer.
+pub(crate) const UNREACHABLE: &str = "UNREACHABLE";
 /// Reason of a refusal for load.
 const OVERLOADED: &str = "OVERLOADED";
 /// Wait before a write is tried again.
@@ -83,6 +85,7 @@ async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<O
         // The leader checks when it converts; here a bad request need not wait for one.
         local_write::check(&write)?;
     }
+    let mut cause = None;
     loop {
         let now = leadership.borrow_and_update().clone();
         let result = match &now.leader {
@@ -101,7 +104,7 @@ async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<O
         };
         let status = match result {
             Ok(outcome) => return Ok(outcome),
-            Err(status) if is_safe_to_repeat(&write, &status) => status,
+            Err(status) if is_safe_to_repeat(&write, &status) => with_cause(&mut cause, status),
             Err(status) => return Err(status),
         };
         let retry_at = Instant::now() + RETRY;
@@ -124,6 +127,19 @@ async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<O
             return Err(status);
         }
     }
+}
+
+/// A change of the replicas whose time is over while a silent replica is asked again is answered what it has waited for.
+fn with_cause(cause: &mut Option<Status>, status: Status) -> Status {
+    let reason = ErrorReport::of(&status).reason;
+    if reason == UNREACHABLE {
+        *cause = Some(status.clone());
+    } else if reason == UNKNOWN_OUTCOME
+        && let Some(cause) = cause
+    {
+        return cause.clone();
+    }
+    status
 }
 
 /// True if nothing was done, or if doing it again answers the same.
@@ -259,6 +275,22 @@ mod tests {
                 assert_eq!(found, user, "{}", name(&write));
             }
         }
+    }
+
+    #[test]
+    fn a_change_that_waits_for_a_silent_replica_says_so_when_its_time_is_over() {
+        let failed = |reason: &str, why: &str| status::error(Code::Unavailable, reason, why, &[]);
+        let over = || failed(UNKNOWN_OUTCOME, "it is still being carried out");
+        let mut cause = None;
+        let told = with_cause(&mut cause, over());
+        assert_eq!(told.message(), "it is still being carried out");
+        let silent = failed(UNREACHABLE, "replica 4 does not answer");
+        let told = with_cause(&mut cause, silent);
+        assert_eq!(told.message(), "replica 4 does not answer");
+        let told = with_cause(&mut cause, over());
+        assert_eq!(told.message(), "replica 4 does not answer");
+        let told = with_cause(&mut cause, status::not_leader(None));
+        assert_eq!(ErrorReport::of(&told).reason, status::NOT_LEADER);
     }
 
     #[test]

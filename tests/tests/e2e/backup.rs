@@ -589,6 +589,13 @@ async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
     let export = ["audit", "log", "--since", "1h", "--export", "audit.jsonl"];
     let exported = admin(&cluster, &export).await;
     assert_eq!(exported.code, 0, "{}", exported.stderr);
+    let again = admin(&cluster, &export).await;
+    assert_eq!(again.code, 64, "{}", again.stderr);
+    assert!(
+        again.stderr.contains("audit.jsonl is there already"),
+        "{}",
+        again.stderr
+    );
     let folder = cluster.write("here", "");
     let text = fs::read_to_string(folder.with_file_name("audit.jsonl")).unwrap();
     assert_eq!(text.lines().count(), records.len());

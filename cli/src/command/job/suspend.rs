@@ -15,7 +15,7 @@ pub(crate) struct Suspend {
     /// Jobs, by id
     #[arg(required = true)]
     jobs: Vec<u64>,
-    /// Why; kept with the job while it is suspended, and told to watchers
+    /// Why; told in the job's events, and beside the job for as long as it is suspended
     #[arg(long, value_name = "TEXT")]
     reason: String,
 }

@@ -334,9 +334,9 @@ fn unsecured() -> Refusal {
 fn too_weak(caller: &Caller, role: Option<Role>, need: Need) -> Refusal {
     let who = caller.to_string();
     let message = match role {
-        Some(role) => format!(
-            "{who} has role `{role}`, and this takes {need}; `muster user list` shows who may"
-        ),
+        Some(role) => {
+            format!("{who} has role `{role}`, and this takes {need}: ask the cluster's admins")
+        }
         None => format!("{who} may not do this: it takes {need}"),
     };
     let metadata = [("needed", need.to_string())];
