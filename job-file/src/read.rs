@@ -51,7 +51,7 @@ pub fn read_jobs(file: &str, text: &str, user: &str) -> Result<Vec<NamedSpec>, V
 fn of_pipeline(mut error: FileError) -> FileError {
     if error.field == "jobs" && error.message.starts_with("unknown field") {
         error.message =
-            "belongs to a pipeline: `muster pipeline submit -f` takes such a file".to_owned();
+            "belongs to a pipeline: `muster pipeline submit FILE` takes such a file".to_owned();
     }
     error
 }
@@ -234,7 +234,7 @@ mod tests {
             ),
             (
                 "name: p\njobs:\n- {name: a, command: [x]}\n",
-                "job.yaml:2:1: jobs: belongs to a pipeline: `muster pipeline submit -f`",
+                "job.yaml:2:1: jobs: belongs to a pipeline: `muster pipeline submit FILE`",
             ),
             (
                 "name: a\ncommand: [x]\nenvironment: {E: null}\n",

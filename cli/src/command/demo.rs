@@ -14,6 +14,7 @@ use muster_core::limits::GPUS_PER_HOST_MAX;
 use crate::connection::current_user;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::output::counted;
 use crate::service;
 
 /// GPUs that a host may have ([`GPUS_PER_HOST_MAX`]), as a flag's bound.
@@ -122,9 +123,9 @@ fn announce(cluster: &DevCluster, ready_file: Option<&Path>) -> io::Result<()> {
     writeln!(output, "export MUSTER_ADDR={}", cluster.addresses.join(","))?;
     writeln!(
         output,
-        "# {} replicas, {} workers, logs in {}; Ctrl-C ends them",
-        cluster.replicas.len(),
-        cluster.workers.len(),
+        "# {}, {}, logs in {}; Ctrl-C ends them",
+        counted(cluster.replicas.len() as u64, "replica"),
+        counted(cluster.workers.len() as u64, "worker"),
         cluster.folder.display()
     )?;
     for (process, metrics) in cluster.replicas.iter().zip(&cluster.metrics) {

@@ -294,10 +294,11 @@ impl Cancel {
             {
                 Ok(jobs) => match screen.format {
                     Format::Table | Format::Wide => {
-                        let count = jobs.len();
-                        screen.tell(&format!(
-                            "pipeline {id}: {count} jobs are being cancelled\n"
-                        ))?;
+                        let what = match jobs.len() {
+                            1 => "1 job is".to_owned(),
+                            count => format!("{count} jobs are"),
+                        };
+                        screen.tell(&format!("pipeline {id}: {what} being cancelled\n"))?;
                     }
                     Format::Name => screen.tell(&format!("{id}\n"))?,
                     _ => done.push(serde_json::json!({"pipeline": id, "jobs": jobs})),

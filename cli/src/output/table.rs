@@ -1,6 +1,7 @@
 //! Aligned columns without borders, coloured where the terminal takes it.
 
 use anstyle::{AnsiColor, Style};
+use unicode_width::UnicodeWidthStr as _;
 
 /// Spaces between two columns.
 const GAP: &str = "  ";
@@ -59,8 +60,9 @@ impl Cell {
         Self { text, tone }
     }
 
+    /// Columns of a terminal that it takes: letters of Chinese, Japanese and Korean take two.
     fn width(&self) -> usize {
-        self.text.chars().count()
+        self.text.width()
     }
 
     fn paint(&self) -> String {
@@ -193,6 +195,14 @@ mod tests {
                         a         running\n\
                         längster  up       why\u{fffd}not\n";
         assert_eq!(plain(&table(false).render(true)), expected);
+    }
+
+    #[test]
+    fn letters_of_two_columns_are_counted_as_such() {
+        let mut table = Table::new(COLUMNS, false);
+        table.push(vec!["訓練".into(), "".into(), "up".into(), "".into()]);
+        table.push(vec!["train".into(), "".into(), "up".into(), "".into()]);
+        assert_eq!(plain(&table.render(false)), "訓練   up\ntrain  up\n");
     }
 
     #[test]

@@ -70,10 +70,11 @@ impl QueueChangesView {
         let mut text = match (self.dry_run, count) {
             (true, 0) => "no queue would change (dry run)\n".to_owned(),
             (false, 0) => "no queue changed\n".to_owned(),
-            (true, count) => {
-                format!("{count} queues would change (dry run, nothing was changed)\n")
-            }
-            (false, count) => format!("{count} queues changed\n"),
+            (true, count) => format!(
+                "{} would change (dry run, nothing was changed)\n",
+                counted(count as u64, "queue")
+            ),
+            (false, count) => format!("{} changed\n", counted(count as u64, "queue")),
         };
         if count == 0 {
             return text;

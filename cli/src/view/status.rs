@@ -194,7 +194,7 @@ impl StatusView {
             return Cell::toned(told, Tone::Bad);
         };
         let told = format!(
-            "replica {leader} at {}, since {} (term {}, epoch {})",
+            "replica {leader} at {}, elected {} (term {}, epoch {})",
             self.leader_address,
             ago(now, self.leader_since_ms),
             self.term,

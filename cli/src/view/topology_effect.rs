@@ -3,6 +3,7 @@
 use muster_proto::v1;
 use serde::Serialize;
 
+use crate::output::counted;
 use crate::parse::compress;
 
 /// What applying a topology changes, or would.
@@ -20,7 +21,10 @@ pub(crate) struct TopologyEffectView {
 
 impl TopologyEffectView {
     /// The cluster's answer.
-    pub(crate) fn new(dry_run: bool, answer: v1::SetTopologyResponse) -> Self {
+    pub(crate) fn new(dry_run: bool, mut answer: v1::SetTopologyResponse) -> Self {
+        // Numbers that follow each other are shown as one.
+        answer.hosts_unknown.sort_unstable();
+        answer.hosts_changed.sort_unstable();
         Self {
             revision: answer.revision,
             dry_run,
@@ -41,13 +45,13 @@ impl TopologyEffectView {
             "set"
         };
         let mut text = format!(
-            "topology {done}: {} hosts lie in a place, {} in none; the GPUs of {} form cells\n",
+            "topology {done}: hosts in a place: {}, in none: {}; with GPUs that form cells: {}\n",
             self.hosts_placed, self.hosts_unplaced, self.hosts_shaped
         );
         if self.hosts_changed_total > 0 {
             text.push_str(&format!(
-                "  the cells of {} hosts change: {}\n",
-                self.hosts_changed_total,
+                "  the cells of {} change: {}\n",
+                counted(self.hosts_changed_total, "host"),
                 compress(&self.hosts_changed)
             ));
         }
@@ -64,5 +68,25 @@ impl TopologyEffectView {
     pub(crate) fn names(&self) -> String {
         let names = self.hosts_changed.iter();
         names.map(|name| format!("{name}\n")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_shown_in_order_and_folded() {
+        let hosts = ["node04", "node02", "node01", "node03"];
+        let answer = v1::SetTopologyResponse {
+            hosts_changed: hosts.map(str::to_owned).to_vec(),
+            hosts_changed_total: 4,
+            ..v1::SetTopologyResponse::default()
+        };
+        let text = TopologyEffectView::new(true, answer).render();
+        assert!(
+            text.contains("the cells of 4 hosts change: node[01-04]\n"),
+            "{text}"
+        );
     }
 }

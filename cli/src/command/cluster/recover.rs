@@ -10,7 +10,7 @@ use muster_scheduler::offline::{Peer, Survivor};
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Format, Screen, ago, counted, instant, note, render_document};
+use crate::output::{Format, Screen, ago, instant, note, render_document};
 use crate::service::chain;
 
 /// `muster cluster recover`
@@ -123,8 +123,11 @@ fn told(survivor: &Survivor, now: Timestamp) -> String {
         .filter(|job| !job.phase.is_terminal())
         .count();
     text += &format!(
-        "{} go on; those that wait begin only once no task that nobody remembers can have a lease",
-        counted(live as u64, "job")
+        "{} on; those that wait begin only once no task that nobody remembers can have a lease",
+        match live {
+            1 => "1 job goes".to_owned(),
+            count => format!("{count} jobs go"),
+        }
     );
     text
 }
