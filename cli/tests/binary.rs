@@ -402,7 +402,7 @@ fn a_bundle_of_nobody_is_made_and_is_a_failure() {
     let other = folder.path().join("other.tar.gz");
     let path = other.to_str().unwrap();
     let output = run(&["debug", "bundle", "--out", path, "--etcd", "nonsense"]);
-    assert_eq!(code(&output), 1, "{output:?}");
+    assert_eq!(code(&output), 64, "{output:?}");
     assert!(!other.exists());
 }
 
@@ -457,7 +457,7 @@ fn what_is_wrong_with_etcd_is_told_of_etcd_and_by_every_command_that_asks_a_repl
     ] {
         let output = run(&[words, &["--etcd", "nonsense"]].concat());
         let told = stderr(&output);
-        assert_eq!(code(&output), 1, "{words:?}: {told}");
+        assert_eq!(code(&output), 64, "{words:?}: {told}");
         assert!(
             told.contains("`nonsense`") && told.contains("give --etcd or MUSTER_ETCD"),
             "{words:?}: {told}"

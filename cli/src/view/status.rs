@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_leader_without_a_majority_is_told_of() {
-        const LEADER: &str = "replica 1 at a:1, since just now (term 0, epoch 0)";
+        const LEADER: &str = "replica 1 at a:1, elected just now (term 0, epoch 0)";
         let well = leader_as_told(1, [Some(20), Some(90_000)]);
         assert_eq!(well, (Cell::toned(LEADER, Tone::Good), Some(true)));
         let alone = format!("{LEADER}; it hears no majority, so nothing can be changed");

@@ -176,7 +176,7 @@ async fn an_unknown_queue_is_named_with_the_way_out() {
         1,
         "error: the command line: cannot submit the job: queue `nope` does not exist; \
          `muster queue list` shows those that do\n \
-         help: `muster queue list` shows the queues, `muster queue set` makes one\n",
+         help: `muster queue set` makes one\n",
     );
     // Of several jobs none is sent where one is refused.
     let text = "name: a\ncommand: [\"true\"]\n---\nname: b\nqueue: nope\ncommand: [\"true\"]\n";
