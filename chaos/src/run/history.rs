@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use muster_client::{ClientError, Submitted};
+use muster_client::{ClientError, JobDetail, Submitted};
 use muster_core::ids::{JobId, RequestId, Revision};
 use muster_core::lifecycle::JobPhase;
 use serde::Serialize;
@@ -51,6 +51,17 @@ impl From<Submitted> for Answer {
             job: submitted.job,
             revision: submitted.revision,
             phase: None,
+        }
+    }
+}
+
+impl Answer {
+    /// What a read of a job told.
+    pub(super) fn of_read(job: JobId, detail: &JobDetail) -> Self {
+        Self {
+            job,
+            revision: detail.revision,
+            phase: JobPhase::try_from(detail.job.phase()).ok(),
         }
     }
 }

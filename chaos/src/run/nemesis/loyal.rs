@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use muster_client::{Client, ClientConfig, ClientError};
 use muster_core::ids::{JobId, RequestId};
-use muster_core::lifecycle::JobPhase;
 use muster_proto::v1;
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
@@ -64,11 +63,7 @@ impl Loyal {
         let consistency = v1::Consistency::Linearizable;
         let read = async {
             let detail = self.client.get_job(job, 1, consistency).await?;
-            Ok(Answer {
-                job,
-                revision: detail.revision,
-                phase: JobPhase::try_from(detail.job.phase()).ok(),
-            })
+            Ok(Answer::of_read(job, &detail))
         };
         let _noted = self.history.note(USERS, Call::Read(job), read).await;
     }
