@@ -4,6 +4,7 @@
 //! its simulated network.
 
 use std::future::Future;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_tls::TlsMismatch;
@@ -41,6 +42,8 @@ pub struct Calls {
     config: ClientConfig,
     roster: Roster,
     jitter: Jitter,
+    /// The replica whose answer or refusal ended the last call.
+    answered_by: Mutex<Option<String>>,
 }
 
 /// What a finished try tells.
@@ -77,6 +80,7 @@ impl Calls {
         Self {
             roster: Roster::new(&config.addresses),
             jitter: Jitter::seeded(seed),
+            answered_by: Mutex::default(),
             config,
         }
     }
@@ -96,6 +100,18 @@ impl Calls {
     #[must_use]
     pub const fn roster(&self) -> &Roster {
         &self.roster
+    }
+
+    /// The replica that ended the last call, by an answer or by a refusal that no other try would change; none if nobody did.
+    pub(crate) fn answered_by(&self) -> Option<String> {
+        self.last_answer().clone()
+    }
+
+    fn last_answer(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        // An address is whole after every write.
+        self.answered_by
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a call to its end, and tells which replica answered. `carry` makes one try at an address; `broken` is told of each
@@ -149,6 +165,7 @@ impl Calls {
                 self.roster.unset_leader(&address);
                 broken(&address);
             }
+            *self.last_answer() = outcome.is_final().then(|| address.clone());
             match outcome {
                 Outcome::Answered(answer) => {
                     if !tries.failures.is_empty() {
@@ -179,6 +196,11 @@ impl<Answer> Outcome<Answer> {
             Self::Failed(Verdict::Again { transport, .. }) => *transport,
             Self::Answered(_) | Self::Failed(_) => false,
         }
+    }
+
+    /// Whether no other try would change it.
+    const fn is_final(&self) -> bool {
+        matches!(self, Self::Answered(_) | Self::Failed(Verdict::Final(_)))
     }
 }
 

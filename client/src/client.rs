@@ -152,6 +152,13 @@ impl Client {
         self.roster().addresses()
     }
 
+    /// The replica that ended the last call of this client and its clones, as `host:port`: by its answer, or by a refusal. None if
+    /// that call was not answered, and before the first. Of calls at the same time, it is the one that ended last.
+    #[must_use]
+    pub fn answered_by(&self) -> Option<String> {
+        self.shared.calls.answered_by()
+    }
+
     /// The client's settings.
     #[must_use]
     pub fn config(&self) -> &ClientConfig {

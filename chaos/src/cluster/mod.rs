@@ -80,6 +80,13 @@ pub struct ClusterOptions {
     pub preload: Option<PathBuf>,
 }
 
+/// Heartbeats and leases of small clusters: fast enough to watch.
+pub const SMALL_TIMINGS: Timings = Timings {
+    beat_ms: 500,
+    suspect_ms: 2_000,
+    lost_ms: 5_000,
+};
+
 impl ClusterOptions {
     /// Three replicas and four workers with eight simulated GPUs each, and clocks fast enough to watch:
     /// a silent host is suspect after 2 s and lost after 5 s.
@@ -94,11 +101,7 @@ impl ClusterOptions {
             gpus_per_host: 8,
             real_gpus: false,
             gpu_model: "H100".to_owned(),
-            timings: Timings {
-                beat_ms: 500,
-                suspect_ms: 2_000,
-                lost_ms: 5_000,
-            },
+            timings: SMALL_TIMINGS,
             raft: RaftTimings::QUICK,
             log: LogSettings::default(),
             admins: SchedulerConfig::default().admins,

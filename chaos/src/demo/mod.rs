@@ -3,7 +3,7 @@
 mod faults;
 pub(crate) mod jobs;
 pub(crate) mod observer;
-mod options;
+pub(crate) mod options;
 pub(crate) mod reference;
 pub mod scoreboard;
 mod stage;

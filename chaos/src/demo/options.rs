@@ -46,7 +46,7 @@ pub(super) const RANKS: u32 = 4;
 /// Ranks on one host at most, so that the training spans at least two.
 pub(super) const RANKS_PER_HOST_MAX: u32 = 2;
 /// Lease of every job of the demo: the demo's hosts count as lost after 5 s.
-pub(super) const PARTITION_GRACE_MS: u64 = 6_500;
+pub(crate) const PARTITION_GRACE_MS: u64 = 6_500;
 /// Between asking and killing.
 pub(super) const STOP_GRACE_MS: u64 = 2_000;
 /// Longest that anything awaited may take before the demo gives up.

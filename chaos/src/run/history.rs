@@ -3,9 +3,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use muster_client::{ClientError, JobDetail, Submitted};
+use muster_client::{Client, ClientError, JobDetail, Submitted};
 use muster_core::ids::{JobId, RequestId, Revision};
 use muster_core::lifecycle::JobPhase;
+use muster_proto::v1;
 use serde::Serialize;
 
 use super::clock::now_us;
@@ -57,7 +58,7 @@ impl From<Submitted> for Answer {
 
 impl Answer {
     /// What a read of a job told.
-    pub(super) fn of_read(job: JobId, detail: &JobDetail) -> Self {
+    fn of_read(job: JobId, detail: &JobDetail) -> Self {
         Self {
             job,
             revision: detail.revision,
@@ -77,6 +78,8 @@ pub(super) struct Operation {
     pub(super) invoked_us: u64,
     /// After its answer, in microseconds.
     pub(super) completed_us: u64,
+    /// The replica that answered or refused, as `host:port`.
+    pub(super) via: Option<String>,
     /// What came of it.
     pub(super) outcome: Outcome,
 }
@@ -103,10 +106,67 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Makes a call and notes what comes of it.
-    pub(super) async fn note(
+    /// Submits a job under a request id, through a client that calls nothing else meanwhile.
+    ///
+    /// # Errors
+    /// Those of the call. What came of it is noted in any case.
+    pub(super) async fn submit(
         &self,
-        user: u32,
+        (user, client): (u32, &Client),
+        request: RequestId,
+        spec: v1::JobSpec,
+    ) -> Result<Answer, ClientError> {
+        let submitted = async {
+            let submitted = client.submit_job_as(request.to_string(), spec).await?;
+            Ok(Answer::from(submitted))
+        };
+        self.note((user, client), Call::Submit(request), submitted)
+            .await
+    }
+
+    /// Cancels a job, as [`History::submit`] submits one.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub(super) async fn cancel(
+        &self,
+        (user, client): (u32, &Client),
+        job: JobId,
+        author: &str,
+    ) -> Result<Answer, ClientError> {
+        let cancelled = async {
+            let revision = client.cancel_job(job, author, "").await?;
+            Ok(Answer {
+                job,
+                revision,
+                phase: None,
+            })
+        };
+        self.note((user, client), Call::Cancel(job), cancelled)
+            .await
+    }
+
+    /// Reads a job linearizably, as [`History::submit`] submits one.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub(super) async fn read(
+        &self,
+        (user, client): (u32, &Client),
+        job: JobId,
+    ) -> Result<Answer, ClientError> {
+        let consistency = v1::Consistency::Linearizable;
+        let read = async {
+            let detail = client.get_job(job, 1, consistency).await?;
+            Ok(Answer::of_read(job, &detail))
+        };
+        self.note((user, client), Call::Read(job), read).await
+    }
+
+    /// Makes a call and notes what comes of it.
+    async fn note(
+        &self,
+        (user, client): (u32, &Client),
         call: Call,
         answered: impl Future<Output = Result<Answer, ClientError>>,
     ) -> Result<Answer, ClientError> {
@@ -122,6 +182,7 @@ impl History {
             call,
             invoked_us,
             completed_us: now_us(),
+            via: client.answered_by(),
             outcome,
         };
         self.lock().push(operation);

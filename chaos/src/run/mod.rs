@@ -52,7 +52,8 @@ use judge::Evidence;
 use load::{Heard, Users, Watchers, Workshop};
 use nemesis::{Episode, Halted, Nemesis, Tools, build_library, give_no_orders};
 use options::{
-    DRAIN_PATIENCE, GPUS_PER_HOST, OPERATORS_ROUND, POLL, REPLICAS, SHORT_LOG, WHOLE_LOG, WORKERS,
+    DRAIN_PATIENCE, GPUS_PER_HOST, OPERATORS_ROUND, POLL, RAFT, REPLICAS, SHORT_LOG, TIMINGS,
+    WHOLE_LOG, WORKERS,
 };
 use pictures::Picture;
 use truth::Sight;
@@ -229,6 +230,8 @@ fn start_cluster(options: &RunOptions, tools: &Path) -> Result<LocalCluster, Run
         network: Some(options.network),
         preload,
         log,
+        timings: TIMINGS,
+        raft: RAFT,
         ..ClusterOptions::small(first.clone())
     })?;
     if has_orders {

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use muster_scheduler::LogSettings;
+use muster_core::timings::Timings;
+use muster_scheduler::{LogSettings, RaftTimings};
 
 use super::Profile;
-use crate::cluster::NetworkKind;
+use crate::cluster::{NetworkKind, SMALL_TIMINGS};
 
 /// What a run is made from.
 #[derive(Clone, Debug)]
@@ -37,6 +38,10 @@ pub(super) const REPLICAS: usize = 3;
 pub(super) const WORKERS: usize = 4;
 /// GPUs of each.
 pub(super) const GPUS_PER_HOST: u32 = 8;
+/// Heartbeats and leases.
+pub(super) const TIMINGS: Timings = SMALL_TIMINGS;
+/// Clocks of the replication.
+pub(super) const RAFT: RaftTimings = RaftTimings::QUICK;
 /// Users that submit, read and cancel at once.
 pub(super) const USERS: u32 = 4;
 /// A user's pause between two calls.

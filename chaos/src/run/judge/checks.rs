@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::bystanders::Displaced;
 use super::progress::orderly;
-use super::{Evidence, Invariant, Violation, untouched};
+use super::{Evidence, Invariant, Violation, promptness, severed, untouched};
 use crate::run::book::Book;
+use crate::run::report::FaultFigures;
 
 /// One promise: what it was held against, and how often it was broken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -46,7 +47,7 @@ impl Check {
 }
 
 /// What was judged in a cluster of our own.
-pub(in crate::run) fn judged(evidence: &Evidence) -> Vec<Judged> {
+pub(in crate::run) fn judged(evidence: &Evidence, figures: &[FaultFigures]) -> Vec<Judged> {
     let truth = &evidence.truth;
     let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     let leaders: usize = evidence.journals.iter().map(|it| it.leaders()).sum();
@@ -91,6 +92,16 @@ pub(in crate::run) fn judged(evidence: &Evidence) -> Vec<Judged> {
             Invariant::Agreement,
             count(truth.compared + truth.states),
             "log entries and states of replicas",
+        ),
+        (
+            Invariant::Promptness,
+            promptness::judged(figures),
+            "medians of five faults or more",
+        ),
+        (
+            Invariant::Severed,
+            severed::judged(&evidence.episodes, &evidence.operations),
+            "calls while a leader was cut off and clients reached it",
         ),
         (
             Invariant::Progress,

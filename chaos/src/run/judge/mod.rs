@@ -5,6 +5,8 @@ pub(super) mod checks;
 mod journals;
 pub(super) mod order;
 mod progress;
+pub(super) mod promptness;
+mod severed;
 pub(super) mod tasks;
 pub(super) mod told;
 mod untouched;
@@ -20,6 +22,7 @@ use super::book::Book;
 use super::history::Operation;
 use super::load::{Delivery, Heard};
 use super::nemesis::Episode;
+use super::report::FaultFigures;
 use super::truth::Truth;
 
 pub(super) use bystanders::Displaced;
@@ -52,6 +55,10 @@ pub enum Invariant {
     Watch,
     /// I11: replicas have the same log, and come to the same state by it.
     Agreement,
+    /// L1, L2: what is lost is replaced soon.
+    Promptness,
+    /// L3: a leader that reaches no other replica answers nothing as done.
+    Severed,
     /// L4, L5: what is repaired is whole again, and every job ends.
     Progress,
     /// L6: users do not notice a rolling restart.
@@ -74,6 +81,8 @@ impl Invariant {
             Self::Linearizability => "I9 one order of reads and writes",
             Self::Watch => "I10 watchers hear everything, once, in order",
             Self::Agreement => "I11 replicas agree",
+            Self::Promptness => "L1/L2 what is lost is replaced soon",
+            Self::Severed => "L3 a leader that is cut off answers nothing as done",
             Self::Progress => "L4/L5 the cluster heals and jobs end",
             Self::Orderly => "L6 no call fails in a rolling restart",
         }
@@ -131,8 +140,8 @@ impl Evidence {
     }
 }
 
-/// Everything that must not have been, by invariant.
-pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
+/// Everything that must not have been, by invariant; `figures` are those of every kind of fault.
+pub(super) fn judge(evidence: &Evidence, figures: &[FaultFigures]) -> Vec<Violation> {
     let mut found = evidence.truth.violations.clone();
     found.extend(told::judge(&evidence.operations, &evidence.truth));
     found.extend(order::judge(&evidence.operations));
@@ -145,7 +154,9 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
     found.extend(journals::judge(&evidence.journals, &evidence.truth));
     found.extend(bystanders::judge(evidence));
     found.extend(untouched::judge(evidence));
+    found.extend(severed::judge(&evidence.episodes, &evidence.operations));
     found.extend(progress::judge(evidence));
+    found.extend(promptness::judge(figures));
     found.sort_by_key(|violation| violation.invariant);
     found
 }

@@ -53,6 +53,7 @@ mod tests {
             call: Call::Read(JobId(1)),
             invoked_us,
             completed_us,
+            via: None,
             outcome: Outcome::Done(Answer {
                 job: JobId(1),
                 revision: Revision(revision),

@@ -107,6 +107,7 @@ mod tests {
             call: Call::Read(JobId(1)),
             invoked_us,
             completed_us,
+            via: None,
             outcome,
         }
     }

@@ -1,6 +1,7 @@
 //! I1, I2 and I6 by the tasks' own book, and P5: what counts as a success has run.
 
 use muster_core::desired::TaskKey;
+use muster_core::ids::{AttemptEpoch, Revision};
 
 use super::{Invariant, Violation};
 use crate::check::{Exclusivity, Gang, Owner, phantom_successes};
@@ -38,7 +39,10 @@ pub(in crate::run) fn judge(book: &Book, truth: &Truth) -> Vec<Violation> {
     }
     let repeated = lives.overlaps().iter().map(ToString::to_string);
     let phantoms = phantom_successes(&truth.state, &lives).into_iter();
-    let phantoms = phantoms.filter(|it| truth.grants.contains_key(&it.epoch));
+    // Of what was before the log begins, nobody knows what ran.
+    let is_known =
+        |epoch: &AttemptEpoch| truth.base == Revision(0) || truth.grants.contains_key(epoch);
+    let phantoms = phantoms.filter(|it| is_known(&it.epoch));
     let lived = repeated.chain(phantoms.map(|it| it.to_string()));
     found.extend(lived.map(|text| Violation {
         invariant: Invariant::OneAttempt,

@@ -92,6 +92,7 @@ mod tests {
             call,
             invoked_us: at_us,
             completed_us: at_us + 1,
+            via: None,
             outcome,
         }
     }

@@ -192,6 +192,7 @@ mod tests {
             call,
             invoked_us: completed_us - 1,
             completed_us,
+            via: None,
             outcome: Outcome::Done(Answer {
                 job: JobId(1),
                 revision: Revision(revision),

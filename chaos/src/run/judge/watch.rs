@@ -1,4 +1,5 @@
-//! I10: every watcher hears every event of every revision once, in order, those of one revision together.
+//! I10: every watcher hears every event of every revision once, in order, those of one revision together; or is told that they are
+//! forgotten, if they are.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use muster_core::ids::Revision;
 use muster_proto::v1;
 
 use super::{Invariant, Violation};
-use crate::run::load::Heard;
+use crate::run::load::{Gap, Heard};
 use crate::run::truth::Truth;
 
 /// The events of every revision that has any.
@@ -19,7 +20,11 @@ pub(in crate::run) fn judge(heard: &[Heard], truth: &Truth, last: Revision) -> V
     let due = due.map_or(Revision(0), |(revision, _)| *revision);
     heard
         .iter()
-        .flat_map(|one| of_one(one, &expected, due))
+        .flat_map(|one| {
+            of_one(one, &expected, due)
+                .into_iter()
+                .chain(of_gaps(one, truth))
+        })
         .map(|text| Violation {
             invariant: Invariant::Watch,
             text,
@@ -37,6 +42,28 @@ fn expected<'a>(heard: &'a [Heard], truth: &'a Truth) -> Expected<'a> {
         .iter()
         .map(|(revision, events)| (*revision, events));
     forgotten.chain(known).collect()
+}
+
+/// Gaps that a watcher was told of although the events are there.
+fn of_gaps(heard: &Heard, truth: &Truth) -> Vec<String> {
+    // What the log begins without, and what the state has dropped since.
+    let forgotten = truth.forgotten.max(truth.state.events.compacted());
+    let wrong = heard.gaps.iter().filter(|it| it.until > forgotten);
+    let texts = wrong.map(|gap| {
+        let (at, Gap { after, until }) = (&heard.at, gap);
+        format!(
+            "the watcher at {at} was told that events after {after} and up to {until} are forgotten; those up to {forgotten} are"
+        )
+    });
+    texts.collect()
+}
+
+/// A revision whose events nobody heard, as all watchers were told that they are forgotten.
+pub(in crate::run) fn unheard(heard: &[Heard]) -> Option<Revision> {
+    // Where gaps of all of them meet, the first of their ends lies in each.
+    let mut ends = heard.iter().flat_map(|it| &it.gaps).map(|gap| gap.until);
+    let misses = |one: &Heard, revision| one.gaps.iter().any(|gap| gap.holds(revision));
+    ends.find(|end| heard.iter().all(|one| misses(one, *end)))
 }
 
 fn of_one(heard: &Heard, expected: &Expected<'_>, due: Revision) -> Vec<String> {
@@ -58,7 +85,9 @@ fn of_one(heard: &Heard, expected: &Expected<'_>, due: Revision) -> Vec<String> 
             "the watcher at {at} heard of {second} after {first}"
         ));
     }
-    let mut expected = expected.iter().peekable();
+    let is_gone = |revision: Revision| heard.gaps.iter().any(|gap| gap.holds(revision));
+    let demanded = expected.iter().filter(|(at, _)| !is_gone(**at));
+    let mut expected = demanded.peekable();
     for delivery in &heard.deliveries {
         let revision = delivery.revision;
         while let Some((missed, _)) = expected.next_if(|(at, _)| **at < revision) {
@@ -140,5 +169,28 @@ mod tests {
         let mut other = heard(&[2, 4, 5]);
         other.deliveries[1].events = vec![event(9)];
         assert_eq!(count(&other), 1);
+    }
+
+    #[test]
+    fn what_a_watcher_is_told_is_forgotten_it_need_not_hear_if_that_is_so() {
+        let told = |until| Heard {
+            gaps: vec![Gap {
+                after: Revision(2),
+                until: Revision(until),
+            }],
+            ..heard(&[2, 5])
+        };
+        let short = Truth {
+            forgotten: Revision(4),
+            ..truth()
+        };
+        let count = |one: Heard, truth: &Truth| judge(&[one], truth, Revision(5)).len();
+        assert_eq!(count(told(4), &short), 0);
+        // It is remembered; or it lies before what was said to be forgotten.
+        assert_eq!(count(told(4), &truth()), 1);
+        assert_eq!(count(told(3), &short), 1);
+        // What one of them missed another one may have heard.
+        assert_eq!(unheard(&[told(4), heard(&[2, 4, 5])]), None);
+        assert_eq!(unheard(&[told(4), told(3)]), Some(Revision(3)));
     }
 }

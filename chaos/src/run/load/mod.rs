@@ -4,4 +4,4 @@ mod users;
 mod watchers;
 
 pub(super) use users::{GANG_TASKS_MAX, Tool, Users, Workshop, storm_job};
-pub(super) use watchers::{Delivery, Heard, Watchers};
+pub(super) use watchers::{Delivery, Gap, Heard, Watchers};

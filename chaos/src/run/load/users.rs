@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::demo::jobs::{group, job};
-use crate::run::history::{Answer, Call, History};
+use crate::run::history::History;
 use crate::run::options::{CALL_DEADLINE, CALL_PAUSE, TRY_DEADLINE, USERS};
 use crate::run::target::Tag;
 
@@ -165,13 +165,9 @@ impl User {
     }
 
     async fn send(&self, client: &Client, request: RequestId, spec: v1::JobSpec) {
-        let submitted = async {
-            let submitted = client.submit_job_as(request.to_string(), spec).await?;
-            Ok(Answer::from(submitted))
-        };
-        let call = Call::Submit(request);
+        let caller = (self.number, client);
         // The history has what came of it.
-        if let Ok(answer) = self.history.note(self.number, call, submitted).await {
+        if let Ok(answer) = self.history.submit(caller, request, spec).await {
             self.remember(answer.job);
         }
     }
@@ -184,16 +180,8 @@ impl User {
             return;
         }
         let author = self.workshop.tag.as_ref().map_or(AUTHOR, |tag| &tag.user);
-        let cancelled = async {
-            let revision = self.client.cancel_job(job, author, "").await?;
-            Ok(Answer {
-                job,
-                revision,
-                phase: None,
-            })
-        };
-        let call = Call::Cancel(job);
-        let _noted = self.history.note(self.number, call, cancelled).await;
+        let caller = (self.number, &self.client);
+        let _noted = self.history.cancel(caller, job, author).await;
     }
 
     /// Whether a job may be cancelled: where others have jobs too, the cluster is asked whose it is.
@@ -209,12 +197,8 @@ impl User {
         let Some(job) = self.draw_known() else {
             return;
         };
-        let consistency = v1::Consistency::Linearizable;
-        let read = async {
-            let detail = self.client.get_job(job, 1, consistency).await?;
-            Ok(Answer::of_read(job, &detail))
-        };
-        let _noted = self.history.note(self.number, Call::Read(job), read).await;
+        let caller = (self.number, &self.client);
+        let _noted = self.history.read(caller, job).await;
     }
 
     fn remember(&self, job: JobId) {

@@ -23,6 +23,22 @@ pub(in crate::run) struct Delivery {
     pub(in crate::run) at_us: u64,
 }
 
+/// Events that a watcher was told are forgotten before it had heard them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::run) struct Gap {
+    /// What it had heard up to.
+    pub(in crate::run) after: Revision,
+    /// The newest revision that is forgotten.
+    pub(in crate::run) until: Revision,
+}
+
+impl Gap {
+    /// Whether the events of a revision are among them.
+    pub(in crate::run) fn holds(&self, revision: Revision) -> bool {
+        self.after < revision && revision <= self.until
+    }
+}
+
 /// What one watcher heard.
 #[derive(Clone, Debug, Default)]
 pub(in crate::run) struct Heard {
@@ -34,6 +50,8 @@ pub(in crate::run) struct Heard {
     pub(in crate::run) position: Revision,
     /// How often it was cut off and went on.
     pub(in crate::run) resumed: u32,
+    /// What it was told that it cannot hear any more.
+    pub(in crate::run) gaps: Vec<Gap>,
     /// Why it gave up, if it did.
     pub(in crate::run) ended: Option<String>,
 }
@@ -136,6 +154,13 @@ async fn listen(client: Client, from: Revision, heard: Arc<Mutex<Heard>>) {
                 heard.position = heard.position.max(revision);
             }
             Ok(WatchUpdate::Resumed { .. }) => lock(&heard).resumed += 1,
+            Err(ClientError::Compacted { asked, compacted }) => {
+                let (after, until) = (asked, compacted);
+                let mut heard = lock(&heard);
+                heard.gaps.push(Gap { after, until });
+                heard.position = heard.position.max(until);
+                watch = client.watch(Some(until), WatchFilter::default());
+            }
             Err(error) => {
                 lock(&heard).ended = Some(error.to_string());
                 return;

@@ -9,7 +9,6 @@ use tokio::time::sleep;
 use super::Nemesis;
 use crate::cluster::Direction;
 use crate::run::RunError;
-use crate::run::history::{Answer, Call};
 use crate::run::load::storm_job;
 use crate::run::options::{
     AWAY, GPUS_PER_HOST, LONG_FAULT, SHORT_FAULT, STORM_JOBS, USERS, WORKERS,
@@ -105,16 +104,8 @@ impl Nemesis {
         for _ in 0..STORM_JOBS {
             let request = RequestId(self.random.random());
             let spec = storm_job(&self.tools.trainer, &self.tools.ledger, GPUS_PER_HOST);
-            let submitted = async {
-                let submitted = self.client.submit_job_as(request.to_string(), spec).await?;
-                Ok(Answer {
-                    job: submitted.job,
-                    revision: submitted.revision,
-                    phase: None,
-                })
-            };
-            let call = Call::Submit(request);
-            self.history.note(USERS, call, submitted).await?;
+            let caller = (USERS, &self.client);
+            self.history.submit(caller, request, spec).await?;
         }
         sleep(SHORT_FAULT).await;
         Ok(format!("{STORM_JOBS} jobs"))

@@ -10,7 +10,7 @@ use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep};
 
-use crate::run::history::{Answer, Call, History};
+use crate::run::history::History;
 use crate::run::options::{CALL_PAUSE, TRY_DEADLINE, USERS};
 
 /// Such a client, with what it submits.
@@ -49,23 +49,9 @@ impl Loyal {
     /// Submits a job; none if that is not answered.
     pub(super) async fn submit(&mut self) -> Option<JobId> {
         let request = RequestId(self.random.random());
-        let spec = self.spec.clone();
-        let submitted = async {
-            let submitted = self.client.submit_job_as(request.to_string(), spec).await?;
-            Ok(Answer::from(submitted))
-        };
-        let call = Call::Submit(request);
-        let answer = self.history.note(USERS, call, submitted).await;
-        answer.ok().map(|answer| answer.job)
-    }
-
-    async fn read(&self, job: JobId) {
-        let consistency = v1::Consistency::Linearizable;
-        let read = async {
-            let detail = self.client.get_job(job, 1, consistency).await?;
-            Ok(Answer::of_read(job, &detail))
-        };
-        let _noted = self.history.note(USERS, Call::Read(job), read).await;
+        let caller = (USERS, &self.client);
+        let answer = self.history.submit(caller, request, self.spec.clone());
+        answer.await.ok().map(|answer| answer.job)
     }
 
     /// Submits jobs, and reads one, until a time; says how often it asked.
@@ -75,7 +61,7 @@ impl Loyal {
             self.submit().await;
             asked += 1;
             if let Some(job) = job {
-                self.read(job).await;
+                let _noted = self.history.read((USERS, &self.client), job).await;
                 asked += 1;
             }
             sleep(CALL_PAUSE).await;

@@ -40,6 +40,17 @@ pub(super) use orders::build_library;
 /// Whom a fault hit that the cluster did not let anybody make.
 pub(super) const NOBODY: &str = "?";
 
+/// A leader that reached no other replica, while clients reached it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Severed {
+    /// Where clients ask it, as `host:port`.
+    pub(super) address: String,
+    /// When it was cut off for certain.
+    pub(super) from_us: u64,
+    /// Until when it was so for certain.
+    pub(super) until_us: u64,
+}
+
 /// One fault, from the calm before it until the cluster is whole again. Times are those of the run's clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Episode {
@@ -51,6 +62,8 @@ pub(super) struct Episode {
     pub(super) load_per_s: f64,
     /// The GPU that was broken, if it was one.
     pub(super) gpu: Option<GpuUuid>,
+    /// The leader that reached no other replica while a client asked it alone, if it was one.
+    pub(super) severed: Option<Severed>,
     /// When it was broken.
     pub(super) began_us: u64,
     /// When it was repaired.
@@ -74,6 +87,7 @@ impl Episode {
             target: String::new(),
             load_per_s: 100.0,
             gpu: None,
+            severed: None,
             began_us: 1_000,
             healed_us: 5_000,
             whole_us: Some(6_000),
@@ -119,6 +133,8 @@ pub(super) struct Nemesis {
     effect: Option<Effect>,
     /// The GPU that is broken.
     gpu: Option<GpuUuid>,
+    /// The leader that was cut off.
+    severed: Option<Severed>,
     tools: Tools,
     history: Arc<History>,
     timeline: Timeline,
@@ -162,6 +178,7 @@ impl Nemesis {
             odd: Vec::new(),
             effect: None,
             gpu: None,
+            severed: None,
             tools,
             history,
             timeline,
@@ -231,6 +248,7 @@ impl Nemesis {
             target,
             load_per_s: answered as f64 / CALM.as_secs_f64(),
             gpu: self.gpu.take(),
+            severed: self.severed.take(),
             began_us,
             healed_us,
             whole_us,

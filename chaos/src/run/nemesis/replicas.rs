@@ -8,11 +8,12 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::Nemesis;
 use super::effects::{Effect, last_entry, snapshots_of};
 use super::loyal::Loyal;
 use super::orders::Orders;
+use super::{Nemesis, Severed};
 use crate::cluster::Direction;
+use crate::run::clock::now_us;
 use crate::run::load::Workshop;
 use crate::run::options::{
     AWAY, CLOCK_STEP_S, POLL, SHORT_FAULT, SLOW_SYNC_MS, SNAPSHOTS, WHOLE_PATIENCE, WORKERS,
@@ -65,13 +66,19 @@ impl Nemesis {
         let mut loyal = self.loyal_to(replica).await?;
         let job = loyal.submit().await;
         self.cluster.part_replica(replica)?;
+        let from_us = now_us();
         let until = Instant::now() + SHORT_FAULT;
         let join = async {
             sleep_until(until).await;
-            self.cluster.join_replica(replica)
+            let until_us = now_us();
+            self.cluster.join_replica(replica).map(|()| until_us)
         };
         let (joined, asked) = tokio::join!(join, loyal.insist(job, until));
-        joined?;
+        self.severed = Some(Severed {
+            address: self.cluster.addresses().swap_remove(replica),
+            from_us,
+            until_us: joined?,
+        });
         if asked == 0 {
             self.effect = Some(Effect::Known(false));
         }

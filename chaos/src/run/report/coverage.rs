@@ -77,19 +77,24 @@ fn of_work(evidence: &Evidence) -> [Row; 4] {
     ]
 }
 
-fn of_streams(evidence: &Evidence) -> [Row; 3] {
+pub(in crate::run) const TOLD_OF_GAPS: &str =
+    "times that a watcher was told what it cannot hear any more";
+
+fn of_streams(evidence: &Evidence) -> [Row; 4] {
     let heard = &evidence.heard;
     let earliest = evidence.earliest();
     let leaders = earliest.kinds_since(0);
     let leaders = leaders.filter(|(_, kind)| matches!(kind, EventKind::LeaderBegan { .. }));
     let resumed = heard.iter().map(|it| it.resumed as usize).sum();
     let told: usize = heard.iter().map(|it| it.deliveries.len()).sum();
+    let gaps: usize = heard.iter().map(|it| it.gaps.len()).sum();
     let mut faults = evidence.episodes.iter().map(|it| it.fault);
     let is_cut = u64::from(faults.any(Fault::cuts_clients_off));
     [
         ("leaderships", leaders.count(), 1),
         ("revisions with events, told to a watcher", told, 1),
         ("streams that were cut off and went on", resumed, is_cut),
+        (TOLD_OF_GAPS, gaps, 0),
     ]
 }
 

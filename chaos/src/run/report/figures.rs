@@ -31,7 +31,7 @@ pub struct Spread {
 
 impl Spread {
     /// Of these durations; none without any.
-    fn of(mut durations_ms: Vec<u64>) -> Option<Self> {
+    pub(in crate::run) fn of(mut durations_ms: Vec<u64>) -> Option<Self> {
         durations_ms.sort_unstable();
         let rank = |percent: usize| {
             let rank = (durations_ms.len() * percent).div_ceil(100);
@@ -84,7 +84,7 @@ struct Seen<'a> {
 }
 
 /// The figures of every kind of fault that was made, in their order; the run ended at `to_us`.
-pub(super) fn of_faults(evidence: &Evidence, to_us: u64) -> Vec<FaultFigures> {
+pub(in crate::run) fn of_faults(evidence: &Evidence, to_us: u64) -> Vec<FaultFigures> {
     let heard = evidence.earliest();
     let episodes = &evidence.episodes;
     let ends = episodes.iter().skip(1).map(|next| next.began_us);
@@ -102,6 +102,27 @@ pub(super) fn of_faults(evidence: &Evidence, to_us: u64) -> Vec<FaultFigures> {
     kinds
         .map(|(fault, seen)| of_fault(fault, &seen, evidence))
         .collect()
+}
+
+impl FaultFigures {
+    /// Of a fault that was never made.
+    #[cfg(test)]
+    pub(in crate::run) const fn none_of(fault: Fault) -> Self {
+        Self {
+            fault,
+            made: 0,
+            without_load: 0,
+            without_effect: 0,
+            unwritable: None,
+            placed: None,
+            lost: None,
+            back: None,
+            displaced: 0,
+            whole: None,
+            closed: None,
+            bystanders: None,
+        }
+    }
 }
 
 fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigures {
@@ -292,6 +313,7 @@ mod tests {
             call: Call::Cancel(JobId(1)),
             invoked_us: completed_us - 1,
             completed_us,
+            via: None,
             outcome: Outcome::Done(Answer {
                 job: JobId(1),
                 revision: Revision(1),

@@ -1,7 +1,7 @@
 //! What a run comes to: a verdict, what it rests on, and how long everything took.
 
 pub(super) mod coverage;
-mod figures;
+pub(super) mod figures;
 mod files;
 mod picture;
 mod text;
@@ -118,24 +118,25 @@ impl RunReport {
             repetitions: options.repetitions,
             again: again(options),
         };
-        let violations = judge(evidence);
+        let faults = figures::of_faults(evidence, span_us.1);
+        let violations = judge(evidence, &faults);
         let judged = Judged {
-            checks: Check::all(checks::judged(evidence), &violations),
+            checks: Check::all(checks::judged(evidence, &faults), &violations),
             violations,
             coverage: coverage::of(evidence),
             invalid,
         };
         Self {
             network: Some(options.network),
-            ..Self::drawn_up(asked, judged, evidence, span_us)
+            ..Self::drawn_up(asked, judged, faults, span_us)
         }
     }
 
-    /// Comes to a verdict.
+    /// Comes to a verdict, with the figures of every kind of fault.
     pub(super) fn drawn_up(
         asked: Asked,
         judged: Judged,
-        evidence: &Evidence,
+        faults: Vec<FaultFigures>,
         (from_us, to_us): (u64, u64),
     ) -> Self {
         let Judged {
@@ -144,7 +145,6 @@ impl RunReport {
             coverage,
             invalid: others,
         } = judged;
-        let faults = figures::of_faults(evidence, to_us);
         let mut invalid: Vec<String> = coverage
             .iter()
             .filter(|it| it.count < it.at_least)

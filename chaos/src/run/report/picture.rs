@@ -237,6 +237,7 @@ mod tests {
             call: Call::Cancel(JobId(1)),
             invoked_us: completed_us,
             completed_us,
+            via: None,
             outcome: Outcome::Done(Answer {
                 job: JobId(1),
                 revision: Revision(1),

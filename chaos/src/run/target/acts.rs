@@ -9,7 +9,6 @@ use tokio::time::{Duration, Instant, sleep};
 use super::clean;
 use super::nemesis::{Act, Outside, is_up};
 use crate::run::RunError;
-use crate::run::history::{Answer, Call};
 use crate::run::options::{LONG_FAULT, POLL, SHORT_FAULT, USERS, WHOLE_PATIENCE};
 
 /// Time that tasks get to leave a host, in milliseconds.
@@ -102,15 +101,8 @@ impl Outside {
         let mut cancelled = 0;
         for job in jobs.iter().filter(|job| !clean::has_ended(job)) {
             let job = JobId(job.id);
-            let asked = async {
-                let revision = self.client.cancel_job(job, &self.tag.user, "").await?;
-                Ok(Answer {
-                    job,
-                    revision,
-                    phase: None,
-                })
-            };
-            match self.history.note(USERS, Call::Cancel(job), asked).await {
+            let caller = (USERS, &self.client);
+            match self.history.cancel(caller, job, &self.tag.user).await {
                 Ok(_) => cancelled += 1,
                 // It ended meanwhile.
                 Err(ClientError::Refused { .. }) => {}

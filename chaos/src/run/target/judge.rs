@@ -34,7 +34,7 @@ pub(super) fn not_judged(has_book: bool) -> Vec<&'static str> {
     ]
 }
 
-/// Every event that any watcher heard: all must have heard the same.
+/// Every event that any watcher heard: all must have heard the same, but for what the cluster said it has forgotten.
 pub(super) fn heard_by_anybody(heard: &[Heard]) -> Truth {
     let mut events = BTreeMap::new();
     for delivery in heard.iter().flat_map(|it| &it.deliveries) {
@@ -42,8 +42,10 @@ pub(super) fn heard_by_anybody(heard: &[Heard]) -> Truth {
             .entry(delivery.revision)
             .or_insert_with(|| delivery.events.clone());
     }
+    let gaps = heard.iter().flat_map(|it| &it.gaps);
     Truth {
         events,
+        forgotten: gaps.map(|gap| gap.until).max().unwrap_or_default(),
         ..Truth::default()
     }
 }
@@ -73,14 +75,17 @@ pub(super) fn judge(evidence: &Evidence, played: &Played<'_>) -> Judged {
         &evidence.truth,
         evidence.last,
     ));
-    let (reads, of_reads) = of_reads(evidence, &story);
-    violations.extend(of_reads);
-    violations.extend(story.violations.iter().cloned());
-    let known = known(&evidence.heard);
-    violations.extend(written::judge(&evidence.book, &evidence.truth, known));
     violations.extend(of_progress(evidence, own));
+    let (reads, of_reads) = of_reads(evidence, &story);
     let blocked = Blocked::heard(&evidence.truth, played.taken, played.tag);
-    violations.extend(blocked.violations.iter().cloned());
+    let unheard = unheard(&evidence.heard);
+    if unheard.is_none() {
+        violations.extend(of_reads);
+        violations.extend(story.violations.iter().cloned());
+        let known = known(&evidence.heard);
+        violations.extend(written::judge(&evidence.book, &evidence.truth, known));
+        violations.extend(blocked.violations.iter().cloned());
+    }
     violations.sort_by_key(|violation| violation.invariant);
     let told = (story.attempts_told, story.leaders_told);
     let judged = checks::judged_outside(evidence, told, (reads, own.len()));
@@ -90,8 +95,19 @@ pub(super) fn judge(evidence: &Evidence, played: &Played<'_>) -> Judged {
         coverage: coverage_of(evidence, played, reads, blocked.told),
         invalid: { played.kept.iter() }
             .filter_map(|kept| kept.missing(&evidence.book))
+            .chain(unheard)
             .collect(),
     }
+}
+
+/// Why nothing can be said of what happened, as far as events tell, if there are some that no watcher heard.
+fn unheard(heard: &[Heard]) -> Option<String> {
+    watch::unheard(heard).map(|revision| {
+        format!(
+            "no watcher heard the events of revision {revision}, as they were forgotten before: what watchers hear proves nothing. \
+             A run needs a cluster that remembers more events, or is less busy"
+        )
+    })
 }
 
 /// The revision up to which everything was heard by somebody.
@@ -322,6 +338,7 @@ fn coverage_of(
     let gpus_min = u64::from(played.kept.is_some_and(|kept| kept.has_gpus));
     let told: usize = evidence.heard.iter().map(|it| it.deliveries.len()).sum();
     let resumed = evidence.heard.iter().map(|it| it.resumed as usize).sum();
+    let gaps: usize = evidence.heard.iter().map(|it| it.gaps.len()).sum();
     let gpus = evidence.book.holdings.iter().filter(|it| it.gpu.is_some());
     let cancelled = (evidence.operations.iter())
         .filter(|it| matches!((it.call, &it.outcome), (Call::Cancel(_), Outcome::Done(_))));
@@ -330,6 +347,7 @@ fn coverage_of(
         ("cancels that were answered", cancelled.count(), cancels),
         ("revisions with events, told to a watcher", told, 1),
         ("streams that were cut off and went on", resumed, 0),
+        (coverage::TOLD_OF_GAPS, gaps, 0),
         ("blocks of hosts, told to a watcher", blocks, blocks_min),
         ("reads compared with what watchers heard", reads, 1),
         ("GPUs that tasks locked", gpus.count(), gpus_min),
@@ -361,7 +379,7 @@ pub(super) fn foreign_displaced(evidence: &Evidence, own: &[v1::Job]) -> usize {
 mod tests {
     use super::*;
     use crate::run::history::{Answer, Operation};
-    use crate::run::load::Delivery;
+    use crate::run::load::{Delivery, Gap};
 
     fn ours(id: u64, request: u128, phase: v1::JobPhase) -> v1::Job {
         let tag = Tag::new("ada", None);
@@ -379,6 +397,7 @@ mod tests {
             call,
             invoked_us: revision,
             completed_us: revision + 1,
+            via: None,
             outcome: Outcome::Done(Answer {
                 job: JobId(job),
                 revision: Revision(revision),
@@ -414,18 +433,20 @@ mod tests {
         }
     }
 
+    fn judged(evidence: &Evidence, own: &[v1::Job]) -> Judged {
+        let played = Played {
+            tag: &Tag::new("ada", None),
+            allowed: &BTreeSet::new(),
+            own,
+            taken: &BTreeMap::new(),
+            kept: None,
+        };
+        judge(evidence, &played)
+    }
+
     fn broken(evidence: &Evidence, own: &[v1::Job]) -> Vec<Invariant> {
-        let judged = judge(
-            evidence,
-            &Played {
-                tag: &Tag::new("ada", None),
-                allowed: &BTreeSet::new(),
-                own,
-                taken: &BTreeMap::new(),
-                kept: None,
-            },
-        );
-        judged.violations.iter().map(|it| it.invariant).collect()
+        let violations = judged(evidence, own).violations;
+        violations.into_iter().map(|it| it.invariant).collect()
     }
 
     fn finished(job: u64) -> EventKind {
@@ -490,6 +511,13 @@ mod tests {
         let badly = [(4, placed(4)), (6, placed(6))];
         let found = broken(&evidence(Vec::new(), &badly), &[]);
         assert_eq!(found, [Invariant::OneAttempt]);
+        // Its end may be among what nobody heard: that is no violation, and no evidence.
+        let mut deaf = evidence(Vec::new(), &badly);
+        let (after, until) = (Revision(4), Revision(5));
+        deaf.heard[0].gaps = vec![Gap { after, until }];
+        deaf.truth = heard_by_anybody(&deaf.heard);
+        let judged = judged(&deaf, &[]);
+        assert_eq!((judged.violations, judged.invalid.len()), (Vec::new(), 1));
     }
 
     #[test]

@@ -35,7 +35,7 @@ use serde::Serialize;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::clock::now_us;
-use super::history::{Answer, Call, History};
+use super::history::History;
 use super::judge::Evidence;
 use super::load::{GANG_TASKS_MAX, Tool, Users, Watchers, Workshop};
 use super::nemesis::Episode;
@@ -383,13 +383,7 @@ async fn introduce(
     history: &History,
 ) -> Result<String, RunError> {
     let (request, spec) = workshop.sample();
-    let submitted = async {
-        let submitted = client.submit_job_as(request.to_string(), spec).await?;
-        Ok(Answer::from(submitted))
-    };
-    let answer = history
-        .note(USERS, Call::Submit(request), submitted)
-        .await?;
+    let answer = history.submit((USERS, client), request, spec).await?;
     let read = client.get_job(answer.job, 1, v1::Consistency::Linearizable);
     let spec = read.await?.job.spec;
     Ok(spec.map(|spec| spec.user).unwrap_or_default())
@@ -426,7 +420,8 @@ fn conclude(
         repetitions: options.repetitions,
         again: again::command(options),
     };
-    let mut report = RunReport::drawn_up(asked, judged, &evidence, span_us);
+    let faults = report::figures::of_faults(&evidence, span_us.1);
+    let mut report = RunReport::drawn_up(asked, judged, faults, span_us);
     report.grounds = Some(grounds);
     report::write(&options.out, &report, &evidence, span_us)?;
     Ok(report)

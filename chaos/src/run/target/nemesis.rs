@@ -141,6 +141,7 @@ impl Outside {
             target: act.target,
             load_per_s: answered as f64 / CALM.as_secs_f64(),
             gpu: None,
+            severed: None,
             began_us,
             healed_us,
             whole_us,

@@ -1,0 +1,154 @@
+//! L1, L2: how soon somebody leads again, and how soon what was lost runs elsewhere.
+//!
+//! One fault may be slow because the machine was: what is judged is the median of several. That of a kind of fault which is slow
+//! in half of the cases is found, whatever else the machine did; the longest of each are in the report.
+
+use std::time::Duration;
+
+use super::{Invariant, Violation};
+use crate::demo::options::PARTITION_GRACE_MS;
+use crate::run::Fault;
+use crate::run::options::{RAFT, TIMINGS, TRY_DEADLINE};
+use crate::run::report::{FaultFigures, Spread};
+
+/// Faults of a kind of which a median is judged, at least.
+const FAULTS_MIN: usize = 5;
+/// What a new leader has to be placed and written, beside its election (L1): the first target of the harness's design.
+const FIRST_WRITE: Duration = Duration::from_secs(1);
+/// What planning, starting and reporting what was displaced may take once its lease is over and it may run elsewhere (L2); half
+/// of it finds room at once.
+const PLACED_ANEW: Duration = Duration::from_millis(3_500);
+/// What noting a silence in the log may take.
+const NOTED: Duration = Duration::from_millis(500);
+/// The promise for a GPU's fault (P4): its gang is placed again.
+const GANG_BACK: Duration = Duration::from_secs(5);
+
+/// A median, and what it may be.
+struct Bound {
+    fault: Fault,
+    what: &'static str,
+    measured: Spread,
+    longest: Duration,
+}
+
+impl Bound {
+    fn is_kept(&self) -> bool {
+        u128::from(self.measured.p50_ms) <= self.longest.as_millis()
+    }
+}
+
+pub(in crate::run) fn judge(figures: &[FaultFigures]) -> Vec<Violation> {
+    let broken = figures.iter().flat_map(bounds).filter(|it| !it.is_kept());
+    let found = broken.map(|it| Violation {
+        invariant: Invariant::Promptness,
+        text: format!(
+            "{}: {} took {} ms in the median of {}, at most {} ms are allowed",
+            it.fault.words(),
+            it.what,
+            it.measured.p50_ms,
+            it.measured.count,
+            it.longest.as_millis()
+        ),
+    });
+    found.collect()
+}
+
+/// How many medians are judged.
+pub(in crate::run) fn judged(figures: &[FaultFigures]) -> usize {
+    figures.iter().flat_map(bounds).count()
+}
+
+fn bounds(figures: &FaultFigures) -> Vec<Bound> {
+    let fault = figures.fault;
+    let led = led_again(fault);
+    let displaced = if fault == Fault::GpuFaulted {
+        GANG_BACK
+    } else {
+        Duration::from_millis(TIMINGS.lost_ms.max(PARTITION_GRACE_MS)) + PLACED_ANEW
+    };
+    let all = [
+        ("the next acknowledged write", figures.unwritable, led),
+        ("the next placement", figures.placed, led),
+        (
+            "knowing that the host is lost",
+            figures.lost,
+            Some(Duration::from_millis(TIMINGS.lost_ms) + NOTED),
+        ),
+        ("running what was displaced", figures.back, Some(displaced)),
+    ];
+    let bounds = all.into_iter().filter_map(|(what, measured, longest)| {
+        let measured = measured.filter(|it| it.count >= FAULTS_MIN)?;
+        Some(Bound {
+            fault,
+            what,
+            measured,
+            longest: longest?,
+        })
+    });
+    bounds.collect()
+}
+
+/// Longest time after which a leader that was hit has been replaced and users know (L1); none for what does not hit it, or leaves no
+/// majority to replace it.
+fn led_again(fault: Fault) -> Option<Duration> {
+    let elected = 2 * Duration::from_millis(RAFT.election_ms_max) + FIRST_WRITE;
+    match fault {
+        Fault::LeaderKilled | Fault::LeaderAndHostKilled | Fault::SyncFailed => Some(elected),
+        // Who asked it waits for as long as one try may take before it asks another one.
+        Fault::LeaderPaused | Fault::LeaderDeaf | Fault::LeaderMute | Fault::LeaderParted => {
+            Some(elected + TRY_DEADLINE)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(fault: Fault, durations_ms: [u64; 5]) -> FaultFigures {
+        FaultFigures {
+            unwritable: Spread::of(durations_ms.to_vec()),
+            ..FaultFigures::none_of(fault)
+        }
+    }
+
+    #[test]
+    fn a_fault_that_is_slow_in_half_of_the_cases_is_noticed_and_one_slow_machine_is_not() {
+        let often = figures(Fault::LeaderKilled, [400, 500, 1_600, 1_700, 1_800]);
+        assert_eq!(judge(&[often]).len(), 1);
+        let once = figures(Fault::LeaderKilled, [400, 500, 500, 600, 9_000]);
+        assert_eq!((judge(&[once]), judged(&[once])), (Vec::new(), 1));
+        // A leader that stands still keeps who asked it for one try.
+        let paused = figures(Fault::LeaderPaused, [400, 500, 1_600, 1_700, 1_800]);
+        assert_eq!(judge(&[paused]), []);
+        let stuck = figures(Fault::LeaderPaused, [3_100, 3_100, 3_200, 3_300, 3_300]);
+        assert_eq!(judge(&[stuck]).len(), 1);
+        // There is no majority for as long as the fault lasts.
+        let wiped = figures(Fault::DataWiped, [4_000, 4_100, 4_200, 4_300, 4_400]);
+        assert_eq!(judged(&[wiped]), 0);
+    }
+
+    #[test]
+    fn a_lost_host_and_what_it_ran_are_replaced_soon() {
+        let spread = |ms| Spread::of(vec![ms; FAULTS_MIN]);
+        let host = |lost, back| FaultFigures {
+            lost: spread(lost),
+            back: spread(back),
+            ..FaultFigures::none_of(Fault::HostKilled)
+        };
+        assert_eq!(judge(&[host(4_900, 7_000)]), []);
+        assert_eq!(judge(&[host(6_000, 7_000)]).len(), 1);
+        assert_eq!(judge(&[host(4_900, 11_000)]).len(), 1);
+        let gpu = FaultFigures {
+            back: spread(6_000),
+            ..FaultFigures::none_of(Fault::GpuFaulted)
+        };
+        assert_eq!(judge(&[gpu]).len(), 1);
+        let few = FaultFigures {
+            back: Spread::of(vec![60_000; FAULTS_MIN - 1]),
+            ..gpu
+        };
+        assert_eq!(judged(&[few]), 0);
+    }
+}

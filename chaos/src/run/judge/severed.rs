@@ -1,0 +1,92 @@
+//! L3: a leader that reaches no other replica answers nothing as done, to whomever still reaches it.
+
+use super::{Invariant, Violation};
+use crate::run::history::Operation;
+use crate::run::nemesis::{Episode, Severed};
+
+pub(super) fn judge(episodes: &[Episode], operations: &[Operation]) -> Vec<Violation> {
+    let severed = episodes.iter().filter_map(|it| it.severed.as_ref());
+    let answered = severed.flat_map(|severed| {
+        let within = operations.iter().filter(|call| severed.holds(call));
+        let by_it = within.filter(|call| call.via.as_ref() == Some(&severed.address));
+        by_it.filter_map(move |it| Some((severed, it, it.answer()?)))
+    });
+    let found = answered.map(|(severed, operation, answer)| Violation {
+        invariant: Invariant::Severed,
+        text: format!(
+            "{:?} was answered at revision {} by {}, which reached no other replica",
+            operation.call, answer.revision, severed.address
+        ),
+    });
+    found.collect()
+}
+
+/// How many calls were made, and over, while there was such a leader.
+pub(super) fn judged(episodes: &[Episode], operations: &[Operation]) -> usize {
+    let severed = episodes.iter().filter_map(|it| it.severed.as_ref());
+    let within = severed.map(|it| operations.iter().filter(|call| it.holds(call)).count());
+    within.sum()
+}
+
+impl Severed {
+    /// Whether a call was made and over while the leader was cut off.
+    fn holds(&self, call: &Operation) -> bool {
+        call.invoked_us >= self.from_us && call.completed_us <= self.until_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::{JobId, Revision};
+
+    use super::*;
+    use crate::run::Fault;
+    use crate::run::history::{Answer, Call, Outcome};
+
+    fn call(via: &str, span_us: (u64, u64), outcome: Outcome) -> Operation {
+        Operation {
+            user: 0,
+            call: Call::Read(JobId(1)),
+            invoked_us: span_us.0,
+            completed_us: span_us.1,
+            via: Some(via.to_owned()),
+            outcome,
+        }
+    }
+
+    #[test]
+    fn who_is_answered_by_a_leader_that_reaches_nobody_is_told_something_wrong() {
+        let episodes = [Episode {
+            severed: Some(Severed {
+                address: "a:1".to_owned(),
+                from_us: 1_000,
+                until_us: 5_000,
+            }),
+            ..Episode::of(Fault::LeaderParted)
+        }];
+        let done = || {
+            Outcome::Done(Answer {
+                job: JobId(1),
+                revision: Revision(7),
+                phase: None,
+            })
+        };
+        let well = [
+            // Before it was cut off, by another replica, refused, and after it was joined again.
+            call("a:1", (900, 1_200), done()),
+            call("b:1", (1_100, 1_200), done()),
+            call("a:1", (1_100, 1_200), Outcome::Refused(String::new())),
+            call("a:1", (4_900, 5_100), done()),
+        ];
+        assert_eq!(judge(&episodes, &well), []);
+        assert_eq!(judged(&episodes, &well), 2);
+        let wrong = [call("a:1", (1_100, 1_200), done())];
+        let found = judge(&episodes, &wrong);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            found.first().map(|it| it.invariant),
+            Some(Invariant::Severed)
+        );
+        assert_eq!(judge(&[Episode::of(Fault::LeaderParted)], &wrong), []);
+    }
+}
