@@ -102,7 +102,8 @@ impl Calls {
         &self.roster
     }
 
-    /// The replica that ended the last call, by an answer or by a refusal that no other try would change; none if nobody did.
+    /// The replica that ended the last call, by an answer or by a refusal that no other try would change; none if nobody did. See
+    /// [`Client::answered_by`](crate::Client::answered_by).
     pub(crate) fn answered_by(&self) -> Option<String> {
         self.last_answer().clone()
     }
@@ -146,6 +147,7 @@ impl Calls {
         Carry: Fn(String) -> Carried,
         Carried: Future<Output = Result<Answer, Failure>>,
     {
+        *self.last_answer() = None;
         let mut tries = Tries::new(&self.config, operation);
         loop {
             let Some(address) = self.roster.next_untried(&tries.round) else {
@@ -165,7 +167,9 @@ impl Calls {
                 self.roster.unset_leader(&address);
                 broken(&address);
             }
-            *self.last_answer() = outcome.is_final().then(|| address.clone());
+            if outcome.is_final() {
+                *self.last_answer() = Some(address.clone());
+            }
             match outcome {
                 Outcome::Answered(answer) => {
                     if !tries.failures.is_empty() {
@@ -369,6 +373,29 @@ mod tests {
         assert_eq!(result.unwrap(), (1, "d:1".to_owned()));
         assert_eq!(asked, ["a:1", "b:1", "c:1", "d:1"]);
         assert_eq!(broken, ["a:1", "b:1"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_ended_the_last_call_is_known_and_that_nobody_did() {
+        let calls = Calls::seeded(ClientConfig::new(["a:1", "b:1"]), 7);
+        assert_eq!(calls.answered_by(), None);
+        let said = |answer: fn(&str) -> Result<u8, Failure>| {
+            let carry = move |address: String| async move { answer(&address) };
+            let call = calls.run(OPERATION, carry, |_| ());
+            async {
+                drop(call.await);
+                calls.answered_by()
+            }
+        };
+        let answered = said(|address| match address {
+            "a:1" => Err(Failure::Unconnected("refused".to_owned())),
+            _ => Ok(1),
+        });
+        assert_eq!(answered.await.as_deref(), Some("b:1"));
+        let refused = said(|_| Err(Failure::Answered(Status::invalid_argument("no"))));
+        assert!(refused.await.is_some());
+        let silent = said(|_| Err(Failure::Answered(not_leader(None))));
+        assert_eq!(silent.await, None);
     }
 
     #[tokio::test(start_paused = true)]

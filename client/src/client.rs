@@ -152,8 +152,9 @@ impl Client {
         self.roster().addresses()
     }
 
-    /// The replica that ended the last call of this client and its clones, as `host:port`: by its answer, or by a refusal. None if
-    /// that call was not answered, and before the first. Of calls at the same time, it is the one that ended last.
+    /// The replica that ended the last call, as `host:port`: by its answer, or by a refusal. None if that call was not answered, and
+    /// before the first. This is for who makes one call at a time, without `discover`: clones, other calls and what looks for
+    /// replicas in the background write it as well.
     #[must_use]
     pub fn answered_by(&self) -> Option<String> {
         self.shared.calls.answered_by()

@@ -44,6 +44,12 @@ pub(super) const TIMINGS: Timings = SMALL_TIMINGS;
 pub(super) const RAFT: RaftTimings = RaftTimings::QUICK;
 /// Users that submit, read and cancel at once.
 pub(super) const USERS: u32 = 4;
+/// The number of whoever breaks things, where it calls as users do.
+pub(super) const NEMESIS: u32 = USERS;
+/// The number of the client that asks one replica alone.
+pub(super) const LOYAL: u32 = USERS + 1;
+/// Longest that it waits for an answer: it is there to ask often, not to be answered.
+pub(super) const LOYAL_DEADLINE: Duration = Duration::from_millis(300);
 /// A user's pause between two calls.
 pub(super) const CALL_PAUSE: Duration = Duration::from_millis(30);
 /// Longest that a user waits for an answer: beyond it nobody knows what came of the call.

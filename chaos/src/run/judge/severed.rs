@@ -3,6 +3,7 @@
 use super::{Invariant, Violation};
 use crate::run::history::Operation;
 use crate::run::nemesis::{Episode, Severed};
+use crate::run::options::LOYAL;
 
 pub(super) fn judge(episodes: &[Episode], operations: &[Operation]) -> Vec<Violation> {
     let severed = episodes.iter().filter_map(|it| it.severed.as_ref());
@@ -21,11 +22,16 @@ pub(super) fn judge(episodes: &[Episode], operations: &[Operation]) -> Vec<Viola
     found.collect()
 }
 
-/// How many calls were made, and over, while there was such a leader.
+/// How many calls such a leader was asked, or ended.
 pub(super) fn judged(episodes: &[Episode], operations: &[Operation]) -> usize {
     let severed = episodes.iter().filter_map(|it| it.severed.as_ref());
-    let within = severed.map(|it| operations.iter().filter(|call| it.holds(call)).count());
-    within.sum()
+    let asked = severed.map(|severed| {
+        let within = operations.iter().filter(|call| severed.holds(call));
+        let is_asked =
+            |call: &&Operation| call.user == LOYAL || call.via.as_ref() == Some(&severed.address);
+        within.filter(is_asked).count()
+    });
+    asked.sum()
 }
 
 impl Severed {
@@ -79,7 +85,13 @@ mod tests {
             call("a:1", (4_900, 5_100), done()),
         ];
         assert_eq!(judge(&episodes, &well), []);
-        assert_eq!(judged(&episodes, &well), 2);
+        assert_eq!(judged(&episodes, &well), 1);
+        let silent = Operation {
+            user: LOYAL,
+            via: None,
+            ..call("", (1_100, 1_200), Outcome::Unknown(String::new()))
+        };
+        assert_eq!(judged(&episodes, &[silent]), 1);
         let wrong = [call("a:1", (1_100, 1_200), done())];
         let found = judge(&episodes, &wrong);
         assert_eq!(found.len(), 1);

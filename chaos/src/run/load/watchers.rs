@@ -6,6 +6,7 @@ use muster_client::{Client, ClientConfig, ClientError, WatchFilter, WatchUpdate}
 use muster_core::event::EventKind;
 use muster_core::ids::Revision;
 use muster_proto::v1;
+use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -24,7 +25,7 @@ pub(in crate::run) struct Delivery {
 }
 
 /// Events that a watcher was told are forgotten before it had heard them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::run) struct Gap {
     /// What it had heard up to.
     pub(in crate::run) after: Revision,

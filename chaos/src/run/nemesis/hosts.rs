@@ -11,7 +11,7 @@ use crate::cluster::Direction;
 use crate::run::RunError;
 use crate::run::load::storm_job;
 use crate::run::options::{
-    AWAY, GPUS_PER_HOST, LONG_FAULT, SHORT_FAULT, STORM_JOBS, USERS, WORKERS,
+    AWAY, GPUS_PER_HOST, LONG_FAULT, NEMESIS, SHORT_FAULT, STORM_JOBS, WORKERS,
 };
 
 impl Nemesis {
@@ -104,7 +104,7 @@ impl Nemesis {
         for _ in 0..STORM_JOBS {
             let request = RequestId(self.random.random());
             let spec = storm_job(&self.tools.trainer, &self.tools.ledger, GPUS_PER_HOST);
-            let caller = (USERS, &self.client);
+            let caller = (NEMESIS, &self.client);
             self.history.submit(caller, request, spec).await?;
         }
         sleep(SHORT_FAULT).await;

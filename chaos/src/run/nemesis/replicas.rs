@@ -73,13 +73,14 @@ impl Nemesis {
             let until_us = now_us();
             self.cluster.join_replica(replica).map(|()| until_us)
         };
-        let (joined, asked) = tokio::join!(join, loyal.insist(job, until));
+        let (joined, is_heard) = tokio::join!(join, loyal.insist(job, until));
         self.severed = Some(Severed {
             address: self.cluster.addresses().swap_remove(replica),
             from_us,
             until_us: joined?,
         });
-        if asked == 0 {
+        if !is_heard {
+            // Nobody reached it: what it did not say proves nothing.
             self.effect = Some(Effect::Known(false));
         }
         Ok(self.name_of(replica))

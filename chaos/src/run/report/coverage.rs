@@ -34,6 +34,10 @@ pub(super) fn of(evidence: &Evidence) -> Vec<Coverage> {
     .collect()
 }
 
+/// Gaps are counted in both kinds of run.
+pub(in crate::run) const TOLD_OF_GAPS: &str =
+    "times that a watcher was told what it cannot hear any more";
+
 /// What was counted, how often, and how often at least.
 pub(in crate::run) type Row = (&'static str, usize, u64);
 
@@ -76,9 +80,6 @@ fn of_work(evidence: &Evidence) -> [Row; 4] {
         ("tasks that ended without a word", killed, 0),
     ]
 }
-
-pub(in crate::run) const TOLD_OF_GAPS: &str =
-    "times that a watcher was told what it cannot hear any more";
 
 fn of_streams(evidence: &Evidence) -> [Row; 4] {
     let heard = &evidence.heard;

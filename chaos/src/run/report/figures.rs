@@ -74,6 +74,12 @@ pub struct FaultFigures {
     pub closed: Option<Spread>,
     /// Units that faults of GPUs displaced although they did not hold the GPU: there must be none (P4).
     pub bystanders: Option<usize>,
+    /// As `placed`; what had not come before the next fault counts as if it had come then.
+    #[serde(skip)]
+    pub(in crate::run) placed_at_least: Option<Spread>,
+    /// As `back`, likewise.
+    #[serde(skip)]
+    pub(in crate::run) back_at_least: Option<Spread>,
 }
 
 /// An episode with what was heard from its fault until the next one.
@@ -81,6 +87,13 @@ struct Seen<'a> {
     episode: &'a Episode,
     until_us: u64,
     kinds: Vec<(u64, EventKind)>,
+}
+
+impl Seen<'_> {
+    /// From the fault until the next one, in microseconds.
+    const fn lasted_us(&self) -> u64 {
+        self.until_us - self.episode.began_us
+    }
 }
 
 /// The figures of every kind of fault that was made, in their order; the run ended at `to_us`.
@@ -121,6 +134,8 @@ impl FaultFigures {
             whole: None,
             closed: None,
             bystanders: None,
+            placed_at_least: None,
+            back_at_least: None,
         }
     }
 }
@@ -132,10 +147,15 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
         let durations = valid.iter().filter_map(|it| duration_us(it));
         Spread::of(durations.map(|it| it / MS_US).collect())
     };
-    let displacing = valid.iter().filter(|_| fault.displaces());
-    let (back, missing): (Vec<Vec<u64>>, Vec<usize>) = displacing.map(|it| displaced(it)).unzip();
-    let back = back.concat();
-    let missing: usize = missing.into_iter().sum();
+    let (mut back, mut missing) = (Vec::new(), Vec::new());
+    for seen in valid.iter().filter(|_| fault.displaces()) {
+        let (came, others) = displaced(seen);
+        back.extend(came);
+        missing.extend(std::iter::repeat_n(seen.lasted_us(), others));
+    }
+    let milliseconds = |us: &[u64], more: &[u64]| {
+        Spread::of([us, more].concat().iter().map(|it| it / MS_US).collect())
+    };
     let bystanders = || {
         let heard = evidence.earliest();
         let displaced =
@@ -153,8 +173,10 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
         }),
         placed: spread(&placed),
         lost: fault.loses_host().then(|| spread(&lost)).flatten(),
-        displaced: back.len() + missing,
-        back: Spread::of(back.into_iter().map(|it| it / MS_US).collect()),
+        displaced: back.len() + missing.len(),
+        back: milliseconds(&back, &[]),
+        back_at_least: milliseconds(&back, &missing),
+        placed_at_least: spread(&|it| Some(placed(it).unwrap_or_else(|| it.lasted_us()))),
         whole: spread(&|it| Some(it.episode.whole_us? - it.episode.healed_us)),
         closed: spread(&closed),
         bystanders: (fault == Fault::GpuFaulted).then(bystanders),

@@ -13,7 +13,7 @@ use super::text::{CHECK_TITLES, FAULT_TITLES};
 use super::{RunReport, picture};
 use crate::run::RunError;
 use crate::run::judge::Evidence;
-use crate::run::load::Delivery;
+use crate::run::load::{Delivery, Gap};
 
 /// Folder of the histories.
 const HISTORY_FOLDER: &str = "history";
@@ -50,7 +50,23 @@ pub(in crate::run) fn write(
     save(
         &histories.join("watchers.jsonl"),
         lines(&told.collect::<Vec<_>>())?,
+    )?;
+    let gaps = { evidence.heard.iter() }.flat_map(|one| {
+        let watcher = &one.at;
+        one.gaps.iter().map(move |gap| Untold { watcher, gap })
+    });
+    save(
+        &histories.join("gaps.jsonl"),
+        lines(&gaps.collect::<Vec<_>>())?,
     )
+}
+
+/// What one watcher was told that it cannot hear any more.
+#[derive(Serialize)]
+struct Untold<'a> {
+    watcher: &'a str,
+    #[serde(flatten)]
+    gap: &'a Gap,
 }
 
 /// What one watcher was told at once.

@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant, sleep};
 use super::clean;
 use super::nemesis::{Act, Outside, is_up};
 use crate::run::RunError;
-use crate::run::options::{LONG_FAULT, POLL, SHORT_FAULT, USERS, WHOLE_PATIENCE};
+use crate::run::options::{LONG_FAULT, NEMESIS, POLL, SHORT_FAULT, WHOLE_PATIENCE};
 
 /// Time that tasks get to leave a host, in milliseconds.
 const DRAIN_MS: u64 = 3_000;
@@ -101,7 +101,7 @@ impl Outside {
         let mut cancelled = 0;
         for job in jobs.iter().filter(|job| !clean::has_ended(job)) {
             let job = JobId(job.id);
-            let caller = (USERS, &self.client);
+            let caller = (NEMESIS, &self.client);
             match self.history.cancel(caller, job, &self.tag.user).await {
                 Ok(_) => cancelled += 1,
                 // It ended meanwhile.

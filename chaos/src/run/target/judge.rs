@@ -30,6 +30,7 @@ pub(super) fn not_judged(has_book: bool) -> Vec<&'static str> {
     };
     vec![
         "I3 (commands of old leaders), I8, I11 and the audit: the log and the states are the replicas' own",
+        "L1 to L3, L6, P1 and P4: timings, and what else befalls the cluster, are its owner's",
         by_tasks,
     ]
 }
@@ -76,23 +77,25 @@ pub(super) fn judge(evidence: &Evidence, played: &Played<'_>) -> Judged {
         evidence.last,
     ));
     violations.extend(of_progress(evidence, own));
-    let (reads, of_reads) = of_reads(evidence, &story);
-    let blocked = Blocked::heard(&evidence.truth, played.taken, played.tag);
     let unheard = unheard(&evidence.heard);
+    let (mut reads, mut told, mut blocks) = (0, (0, 0), 0);
     if unheard.is_none() {
+        let (count, of_reads) = of_reads(evidence, &story);
         violations.extend(of_reads);
         violations.extend(story.violations.iter().cloned());
         let known = known(&evidence.heard);
         violations.extend(written::judge(&evidence.book, &evidence.truth, known));
+        let blocked = Blocked::heard(&evidence.truth, played.taken, played.tag);
         violations.extend(blocked.violations.iter().cloned());
+        told = (story.attempts_told, story.leaders_told);
+        (reads, blocks) = (count, blocked.told);
     }
     violations.sort_by_key(|violation| violation.invariant);
-    let told = (story.attempts_told, story.leaders_told);
     let judged = checks::judged_outside(evidence, told, (reads, own.len()));
     Judged {
         checks: Check::all(judged, &violations),
         violations,
-        coverage: coverage_of(evidence, played, reads, blocked.told),
+        coverage: coverage_of(evidence, played, reads, blocks),
         invalid: { played.kept.iter() }
             .filter_map(|kept| kept.missing(&evidence.book))
             .chain(unheard)

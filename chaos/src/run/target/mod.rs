@@ -39,7 +39,7 @@ use super::history::History;
 use super::judge::Evidence;
 use super::load::{GANG_TASKS_MAX, Tool, Users, Watchers, Workshop};
 use super::nemesis::Episode;
-use super::options::{DRAIN_PATIENCE, POLL, USERS};
+use super::options::{DRAIN_PATIENCE, NEMESIS, POLL};
 use super::report::{self, Asked};
 use super::{Fault, RunError, RunReport};
 use crate::demo::timeline::{Output, Timeline, Voice};
@@ -383,7 +383,7 @@ async fn introduce(
     history: &History,
 ) -> Result<String, RunError> {
     let (request, spec) = workshop.sample();
-    let answer = history.submit((USERS, client), request, spec).await?;
+    let answer = history.submit((NEMESIS, client), request, spec).await?;
     let read = client.get_job(answer.job, 1, v1::Consistency::Linearizable);
     let spec = read.await?.job.spec;
     Ok(spec.map(|spec| spec.user).unwrap_or_default())
