@@ -11,6 +11,8 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 /// Width of the drawing area, in pixels.
 const WIDTH: f64 = 820.0;
+/// How far below the middle of a row the baseline of its name is, in pixels.
+const BASELINE_DROP: f64 = 4.0;
 /// About how many ticks an axis has.
 const TICKS: f64 = 6.0;
 /// How text and grid of a picture look that is a file of its own.
@@ -161,7 +163,7 @@ impl Picture {
         }
         for (value, text) in self.y.ticks.clone() {
             let y = self.at_y(value);
-            let (x, baseline) = (LEFT - 6.0, y + 4.0);
+            let (x, baseline) = (LEFT - 6.0, y + BASELINE_DROP);
             self.write(format_args!(
                 "<path class='grid' d='M{LEFT} {y:.1}H{right}'/><text x='{x}' y='{baseline:.1}' text-anchor='end'>{text}</text>"
             ));
@@ -217,7 +219,7 @@ impl Picture {
 
     /// A name beside a row, counted from the top.
     pub fn row_name(&mut self, row: usize, name: &str) {
-        let y = TOP + self.height / self.y.to * (float(row as u64) + 1.0);
+        let y = TOP + self.height / self.y.to * (float(row as u64) + 0.5) + BASELINE_DROP;
         let (x, name) = (LEFT - 4.0, escape(name));
         self.write(format_args!(
             "<text x='{x}' y='{y:.1}' text-anchor='end'>{name}</text>"

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, GpuUuid};
+use muster_core::state::State;
 use muster_simulate::report::{Axis, Picture};
 
 use crate::run::Fault;
@@ -148,14 +149,26 @@ fn leaderships(evidence: &Evidence, to_us: u64) -> Vec<(u64, u64, u64)> {
         .collect()
 }
 
-/// Every GPU that a task ever held, a row each, as the tasks wrote it down.
+/// Where a GPU is: its host, if the cluster's state is known, and its index there.
+type Place<'a> = (&'a str, u32);
+
+fn places(state: &State) -> BTreeMap<GpuUuid, Place<'_>> {
+    let hosts = state.hosts.values();
+    let gpus = hosts.flat_map(|host| host.gpus.iter().map(|gpu| (&*host.name, gpu)));
+    gpus.map(|(host, gpu)| (gpu.uuid, (host, gpu.index)))
+        .collect()
+}
+
+/// Every GPU that a task ever held, a row each, as the tasks wrote it down; those of a host together.
 pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> String {
     let seconds = |at_us: u64| at_us.saturating_sub(from_us) as f64 / 1e6;
-    let mut by_gpu: BTreeMap<GpuUuid, Vec<usize>> = BTreeMap::new();
+    let places = places(&evidence.truth.state);
+    let mut by_gpu: BTreeMap<(Place<'_>, GpuUuid), Vec<usize>> = BTreeMap::new();
     let holdings = &evidence.book.holdings;
     for (number, holding) in holdings.iter().enumerate() {
         if let Some(gpu) = holding.gpu {
-            by_gpu.entry(gpu).or_default().push(number);
+            let place = places.get(&gpu).copied().unwrap_or_default();
+            by_gpu.entry((place, gpu)).or_default().push(number);
         }
     }
     let earliest = evidence.earliest();
@@ -169,7 +182,17 @@ pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> Stri
     let rows = by_gpu.len().max(1);
     let axis = Axis::linear("seconds", seconds(to_us));
     let mut picture = Picture::new(axis, Axis::rows(rows), rows as f64 * GPU_ROW_HEIGHT);
-    for (row, numbers) in by_gpu.values().enumerate() {
+    let mut named = "";
+    for (row, (((host, index), gpu), numbers)) in by_gpu.iter().enumerate() {
+        if *host != named {
+            picture.row_name(row, host);
+            named = host;
+        }
+        let at = if host.is_empty() {
+            gpu.to_string()
+        } else {
+            format!("{host} GPU {index}")
+        };
         for (position, number) in numbers.iter().enumerate() {
             let holding = &holdings[*number];
             // A task that was killed held it until its attempt had ended or the next one took it, at most.
@@ -179,7 +202,7 @@ pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> Stri
             let by_others = [next, ended].into_iter().flatten().min();
             let end_us = holding.given_us.or(by_others).unwrap_or(to_us);
             let title = format!(
-                "job {} task {} attempt {}",
+                "{at}: job {} task {} attempt {}",
                 holding.job, holding.task, holding.epoch
             );
             let hue = HUE_STEP * holding.job.get() as f64 % 360.0;
@@ -193,10 +216,13 @@ pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> Stri
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::{JobId, Revision};
+    use muster_core::ids::{JobId, Revision, TaskIndex};
+    use muster_core::testing::Cluster;
 
     use super::*;
+    use crate::run::book::{Book, Holding};
     use crate::run::history::{Answer, Call, Outcome};
+    use crate::run::truth::Truth;
 
     #[test]
     fn what_silences_a_replica_is_drawn_in_its_own_row() {
@@ -250,5 +276,45 @@ mod tests {
         let last = (2_000_000, 9_000_000);
         assert_eq!(gaps(&operations, 0, 9_000_000), [first, last]);
         assert_eq!(gaps(&[], 0, 9_000_000), [(0, 9_000_000)]);
+    }
+
+    #[test]
+    fn gpus_of_a_host_are_together_under_its_name() {
+        let state = Cluster::with_hosts(2, 2).state;
+        let gpus = state.hosts.values().flat_map(|host| &host.gpus);
+        let holdings = gpus.map(|gpu| Holding {
+            gpu: Some(gpu.uuid),
+            job: JobId(1),
+            task: TaskIndex(0),
+            epoch: AttemptEpoch(5),
+            taken_us: 1,
+            given_us: Some(2),
+        });
+        let evidence = Evidence {
+            operations: Vec::new(),
+            heard: Vec::new(),
+            calls_until_us: 0,
+            last: Revision(0),
+            book: Book {
+                holdings: holdings.collect(),
+                conflicts: Vec::new(),
+            },
+            truth: Truth {
+                state,
+                ..Truth::default()
+            },
+            journals: Vec::new(),
+            episodes: Vec::new(),
+        };
+        let picture = of_gpus(&evidence, (0, 10));
+        let at = |name: &str| picture.match_indices(&format!(">{name}</text>")).count();
+        assert_eq!((at("node-0001"), at("node-0002")), (1, 1), "{picture}");
+        assert!(picture.contains("node-0002 GPU 1: job 1 task 0 attempt 5"));
+        // Where nobody knows the hosts, the GPUs are there all the same.
+        let outside = Evidence {
+            truth: Truth::default(),
+            ..evidence
+        };
+        assert!(of_gpus(&outside, (0, 10)).contains(": job 1 task 0 attempt 5"));
     }
 }
