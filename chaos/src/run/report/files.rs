@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use muster_core::agent::JournalRecord;
 use muster_core::event::EventKind;
 use muster_core::ids::Revision;
 use muster_proto::v1;
@@ -58,7 +59,22 @@ pub(in crate::run) fn write(
     save(
         &histories.join("gaps.jsonl"),
         lines(&gaps.collect::<Vec<_>>())?,
+    )?;
+    let written = { evidence.journals.iter() }.flat_map(|journal| {
+        let host = &journal.host;
+        { journal.records.iter() }.map(move |record| Written { host, record })
+    });
+    save(
+        &histories.join("agents.jsonl"),
+        lines(&written.collect::<Vec<_>>())?,
     )
+}
+
+/// What one agent wrote into its journal.
+#[derive(Serialize)]
+struct Written<'a> {
+    host: &'a str,
+    record: &'a JournalRecord,
 }
 
 /// What one watcher was told that it cannot hear any more.
