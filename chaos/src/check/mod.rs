@@ -10,6 +10,7 @@ mod fencing;
 mod lives;
 mod obedience;
 mod raft;
+mod spacing;
 mod success;
 mod watching;
 
@@ -23,5 +24,6 @@ pub use fencing::{Fencing, StaleCommand};
 pub use lives::{LivedAtOnce, Lives, LivesError, Repeated};
 pub use obedience::{Obedience, StaleOrder};
 pub use raft::{Entry, RaftBreach, RaftRules};
+pub use spacing::{LOOKED_AT_MAX, looked_at_one_in};
 pub use success::{PhantomSuccess, phantom_successes};
 pub use watching::{WatchGap, Watching};

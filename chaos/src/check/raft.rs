@@ -1,19 +1,23 @@
-//! What Raft promises, by what replicas show: one leader in a term, who has all that was committed before; terms that never go
-//! back, entries that never change and are applied in order, and a log that is cut only behind a snapshot.
+//! What Raft promises, by what replicas show: leaders one after the other, each of whom has all that was committed before; terms that
+//! never go back, entries that never change and are applied in order, and a log that is cut only behind a snapshot.
+//!
+//! Votes are ordered by term and candidate: one with a higher id may win in a term in which one with a lower id has won, and takes
+//! the lead from it as a later term would (`leader_id_adv` of openraft). The other way round it must not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What replicas have shown.
 #[derive(Clone, Debug, Default)]
 pub struct RaftRules {
-    leaders: BTreeMap<u64, u64>,
+    /// Who was seen to lead in each term.
+    leaders: BTreeMap<u64, BTreeSet<u64>>,
     /// The newest term of each replica, in its present life: what it had not synced when it was killed it promised to nobody.
     terms: BTreeMap<u32, u64>,
     /// How far each replica has applied, in its present life.
     applied: BTreeMap<u32, u64>,
     entries: BTreeMap<u64, Shown>,
-    /// The last entry of each term that anybody has applied: it is committed.
-    committed: BTreeMap<u64, u64>,
+    /// The last entry of each leader that anybody has applied, by term and leader: it is committed.
+    committed: BTreeMap<(u64, u64), u64>,
     found: Vec<RaftBreach>,
 }
 
@@ -22,6 +26,7 @@ pub struct RaftRules {
 struct Shown {
     replica: u32,
     term: u64,
+    leader: u64,
     digest: u64,
 }
 
@@ -41,8 +46,10 @@ pub struct Entry {
 /// A promise of Raft that was broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RaftBreach {
-    /// Two replicas led in one term.
-    #[error("replicas {first} and {second} both lead in term {term}")]
+    /// A replica led in a term after one with a higher id had.
+    #[error(
+        "replicas {first} and {second} both lead in term {term}, the lower one after the other"
+    )]
     TwoLeaders {
         /// Which term.
         term: u64,
@@ -51,7 +58,7 @@ pub enum RaftBreach {
         /// The other one.
         second: u64,
     },
-    /// A leader lacks what was committed before its term.
+    /// A leader lacks what was committed before it led.
     #[error(
         "replica {leader} leads in term {term} with entries up to {last:?}, and entry {committed} is committed"
     )]
@@ -62,7 +69,7 @@ pub enum RaftBreach {
         term: u64,
         /// Its last entry.
         last: Option<u64>,
-        /// The last entry of an earlier term that anybody has applied.
+        /// The last entry of an earlier leader that anybody has applied.
         committed: u64,
     },
     /// A replica went back to an older term.
@@ -118,8 +125,12 @@ impl RaftRules {
 
     /// A replica leads in a term.
     pub fn leads(&mut self, leader: u64, term: u64) {
-        let first = *self.leaders.entry(term).or_insert(leader);
-        if first != leader {
+        let seen = self.leaders.entry(term).or_default();
+        let newest = seen.last().copied();
+        // One that has lost the lead may take it that it has not.
+        if seen.insert(leader)
+            && let Some(first) = newest.filter(|newest| *newest > leader)
+        {
             self.found.push(RaftBreach::TwoLeaders {
                 term,
                 first,
@@ -130,7 +141,7 @@ impl RaftRules {
 
     /// The last entry in the log of a replica that leads in a term.
     pub fn leader_has(&mut self, leader: u64, term: u64, last: Option<u64>) {
-        let before = self.committed.range(..term).next_back();
+        let before = self.committed.range(..(term, leader)).next_back();
         let committed = before.map_or(0, |(_, index)| *index);
         if last.unwrap_or_default() < committed {
             self.found.push(RaftBreach::Incomplete {
@@ -145,7 +156,7 @@ impl RaftRules {
     /// Whether anything of a term is committed, as far as anybody has applied it.
     #[must_use]
     pub fn has_committed_in(&self, term: u64) -> bool {
-        self.committed.contains_key(&term)
+        self.committed.keys().any(|(of, _)| *of == term)
     }
 
     /// A replica is in a term.
@@ -170,7 +181,6 @@ impl RaftRules {
             leader,
             digest,
         } = entry;
-        self.leads(leader, term);
         let from = self.applied.insert(replica, index);
         if let Some(from) = from.filter(|from| from + 1 != index) {
             self.found.push(RaftBreach::OutOfOrder {
@@ -182,14 +192,16 @@ impl RaftRules {
         let shown = Shown {
             replica,
             term,
+            leader,
             digest,
         };
         let Some(first) = self.entries.get(&index).copied() else {
+            self.judge_writer(index, &shown);
             self.entries.insert(index, shown);
-            self.committed.insert(term, index);
+            self.committed.insert((term, leader), index);
             return true;
         };
-        if (first.term, first.digest) != (term, digest) {
+        if (first.term, first.leader, first.digest) != (term, leader, digest) {
             self.found.push(RaftBreach::Changed {
                 index,
                 first: first.replica,
@@ -197,6 +209,21 @@ impl RaftRules {
             });
         }
         false
+    }
+
+    /// Who wrote an entry must not have led before who wrote the one before.
+    fn judge_writer(&mut self, index: u64, entry: &Shown) {
+        let before = self.entries.range(..index).next_back();
+        let Some((_, before)) = before else {
+            return;
+        };
+        if before.term == entry.term && before.leader > entry.leader {
+            self.found.push(RaftBreach::TwoLeaders {
+                term: entry.term,
+                first: before.leader,
+                second: entry.leader,
+            });
+        }
     }
 
     /// A replica replaces its state by a snapshot.
@@ -265,7 +292,10 @@ mod tests {
         rules.in_term(1, 3);
         rules.leads(1, 3);
         rules.leader_has(1, 3, Some(2));
-        // What is committed in its own term it may still have to write.
+        // A higher id wins in the same term, and the one before does not know at once.
+        rules.leads(2, 3);
+        rules.leads(1, 3);
+        // What is committed in its own time it may still have to write.
         rules.leader_has(1, 1, None);
         rules.keeps(1, None, None);
         rules.keeps(1, Some(5), Some(5));
@@ -275,8 +305,8 @@ mod tests {
     #[test]
     fn each_breach_is_noticed() {
         let mut rules = RaftRules::default();
-        rules.leads(1, 3);
         rules.leads(2, 3);
+        rules.leads(1, 3);
         rules.in_term(1, 5);
         rules.in_term(1, 4);
         rules.applied(1, entry(1, 10));

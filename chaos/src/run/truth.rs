@@ -22,12 +22,13 @@ use super::RunError;
 use super::judge::{Invariant, Violation};
 use super::options::LAG_ENTRIES_MAX;
 use super::pictures::Picture;
+use crate::check::looked_at_one_in;
 use crate::cluster::CLUSTER_ID;
 
 pub(super) use sight::Sight;
 
-/// Entries after which the whole state is looked at again; it takes milliseconds.
-const AUDIT_EVERY_ENTRIES: usize = 50;
+/// Entries after which the whole state is looked at again, as long as it is not large.
+const AUDIT_EVERY_ENTRIES: u64 = 50;
 
 /// An attempt that was placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,9 +105,12 @@ pub(super) fn replay(
     replay.compare(&remains, chosen, committed);
     replay.skip_unknown();
     let entries = chosen.entries.iter();
+    let mut audited = 0;
     for (number, entry) in (1..).zip(entries.take_while(|entry| entry.index <= committed)) {
         replay.apply(entry);
-        if number % AUDIT_EVERY_ENTRIES == 0 {
+        let pause = AUDIT_EVERY_ENTRIES * looked_at_one_in(&replay.truth.state);
+        if pause <= number - audited {
+            audited = number;
             replay.audit();
         }
     }

@@ -17,7 +17,7 @@ use super::report::Violation;
 use super::runtime::NodeId;
 use crate::check::{
     Acknowledged, Agreement, Assembly, Closed, Entry, Exclusivity, Fencing, Obedience, Owner,
-    RaftRules, Watching, false_blame, phantom_successes,
+    RaftRules, Watching, false_blame, looked_at_one_in, phantom_successes,
 };
 
 /// Where violations come from: the oracles, and what is reported as such.
@@ -33,16 +33,6 @@ pub struct Judges {
 /// Of a replica's states that another one had before, and that hash to the same, so many are not audited between two that are:
 /// what a hash does not show is what a replica derives from its state.
 const AUDITED_ONE_IN: u64 = 16;
-/// Jobs, hosts and events of a state that is looked at after every entry. To look at one costs as much as there is in it: of a
-/// state that is so many times larger, one in so many is looked at, or a day of a large cluster would take days.
-const LOOKED_AT_MAX: usize = 5_000;
-
-/// One of so many states is looked at: all of them, unless they are large.
-fn one_in(state: &State) -> u64 {
-    let records = state.jobs.len() + state.hosts.len() + state.events.len();
-    1 + (records / LOOKED_AT_MAX) as u64
-}
-
 /// What the judges have seen.
 #[derive(Debug, Default)]
 pub struct Seen {
@@ -376,7 +366,7 @@ impl Observer<State> for Onlooker {
             is_first
         });
         let has_begun = self.has_begun.swap(true, Ordering::Relaxed);
-        let one_in = one_in(entry.state);
+        let one_in = looked_at_one_in(entry.state);
         let is_due = |every: u64| entry.index.is_multiple_of(every * one_in);
         if !has_begun || is_due(if is_first { 1 } else { AUDITED_ONE_IN }) {
             self.judges.audit(self.replica, entry.state);
@@ -407,6 +397,7 @@ mod tests {
     use muster_core::testing::{Cluster, single};
 
     use super::*;
+    use crate::check::LOOKED_AT_MAX;
 
     fn applied(state: &State, index: u64) -> AppliedEntry<'_, State> {
         AppliedEntry {
@@ -451,7 +442,7 @@ mod tests {
         for number in 0..2 * LOOKED_AT_MAX as u32 {
             large.hosts.insert(HostId(number), host.clone());
         }
-        assert_eq!(one_in(&large), 3);
+        assert_eq!(looked_at_one_in(&large), 3);
         let onlooker = judges.onlooker(1);
         // Its first one, and the third and the sixth, for which what is wrong is said.
         for (index, audits) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 3)] {

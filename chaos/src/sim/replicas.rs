@@ -100,6 +100,13 @@ pub struct Replicas<M: StateMachine> {
     lives: Vec<u32>,
 }
 
+/// A world that is over keeps nothing: a replica that is still up knows the registry, and that the replica.
+impl<M: StateMachine> Drop for Replicas<M> {
+    fn drop(&mut self) {
+        self.registry.close_all();
+    }
+}
+
 impl<M: StateMachine> Replicas<M> {
     /// `count` machines with empty disks, which may deceive (a mutant).
     #[must_use]

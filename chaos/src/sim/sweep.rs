@@ -294,7 +294,7 @@ const CHECKS: [&str; 15] = [
     "fencing: no agent acts on an order older than one it acted on; no attempt of an older epoch starts",
     "fencing: no command of a leadership takes effect once another one has begun",
     "agreement: replicas at one revision have one state hash, also in what one of them tells of the past; at rest they stand at one revision",
-    "raft: one leader in a term, who has all that was committed before, terms never go back, entries never change and are applied in order, a log is cut only behind a snapshot",
+    "raft: one leader after the other, who has all that was committed before, terms never go back, entries never change and are applied in order, a log is cut only behind a snapshot",
     "closed: nothing is placed on what health or an admin keeps out of placement, no more is repaired at a time than may be, and no rule speaks against what is healed",
     "admission: what breaks a rule, is about what is not there, or comes under another one's request is refused",
     "blame: nobody is blamed, or charged, for an account that a host lacks",

@@ -55,6 +55,12 @@ impl<M: StateMachine> Registry<M> {
         self.lock().remove(address).map(|(_, handle)| handle)
     }
 
+    /// Nobody listens any more.
+    pub fn close_all(&self) {
+        let closed = std::mem::take(&mut *self.lock());
+        drop(closed);
+    }
+
     /// Who listens at an address.
     #[must_use]
     pub fn find(&self, address: &str) -> Option<(NodeId, Handle<M>)> {

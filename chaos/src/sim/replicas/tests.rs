@@ -189,3 +189,16 @@ fn the_same_seed_gives_the_same_bytes() {
     assert_eq!(first, simulate(42, Deceit::None));
     assert_ne!(first, simulate(43, Deceit::None));
 }
+
+#[test]
+fn a_world_that_is_over_keeps_no_replica() {
+    let observer = Arc::new(Nobody);
+    let kept = Arc::downgrade(&observer);
+    run_world(1, async move {
+        let mut replicas = Replicas::<Numbers>::new(1, 1, SimNetwork::new(1), Deceit::None);
+        replicas.start(1, observer).await.unwrap();
+        assert_eq!(replicas.registry.up().len(), 1);
+    })
+    .unwrap();
+    assert!(kept.upgrade().is_none());
+}
