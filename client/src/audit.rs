@@ -27,7 +27,7 @@ impl Client {
         &self,
         request: v1::ReadAuditLogRequest,
     ) -> Result<AuditRecords, ClientError> {
-        let opened = self.call_somewhere(self.operation(OPERATION), |channel| {
+        let opened = self.open_stream(self.operation(OPERATION), |channel| {
             let request = request.clone();
             async move { admin(channel).read_audit_log(request).await }
         });

@@ -29,7 +29,7 @@ impl Client {
         let request = v1::SaveSnapshotRequest {
             author: author.to_owned(),
         };
-        let opened = self.call_somewhere(self.operation(OPERATION), |channel| {
+        let opened = self.open_stream(self.operation(OPERATION), |channel| {
             let request = request.clone();
             async move { admin(channel).save_snapshot(request).await }
         });

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tonic::{Response, Status};
+use tokio::time::Instant;
+use tonic::{Code, Response, Status, TimeoutExpired};
 
 use crate::calls::{Failure, Operation};
 use crate::client::Client;
@@ -19,7 +20,8 @@ impl Client {
         }
     }
 
-    /// Runs a call to its end. `send` is invoked once per try.
+    /// Runs a call with one answer to its end. `send` is invoked once per try; the replica is told how long this side waits for it, so
+    /// that it says why it has no answer before that time is over.
     pub(crate) async fn call<Answer, Send, Sending>(
         &self,
         operation: Operation,
@@ -29,8 +31,8 @@ impl Client {
         Send: Fn(Line) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
-        let (answer, _) = self.call_somewhere(operation, send).await?;
-        Ok(answer)
+        let per_try = self.config().per_try_deadline;
+        self.call_patiently((operation, per_try), send).await
     }
 
     /// As [`Client::call`], with a limit of its own for each try.
@@ -43,12 +45,15 @@ impl Client {
         Send: Fn(Line) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
-        let (answer, _) = self.call_within((operation, per_try), send).await?;
+        let began = Instant::now();
+        let patience = || per_try.min(operation.deadline.saturating_sub(began.elapsed()));
+        let lines = || Some(patience());
+        let (answer, _) = self.call_within((operation, per_try), lines, send).await?;
         Ok(answer)
     }
 
-    /// As [`Client::call`], and tells which replica answered.
-    pub(crate) async fn call_somewhere<Answer, Send, Sending>(
+    /// Opens a stream: what comes over it may take any time. Tells which replica serves it.
+    pub(crate) async fn open_stream<Answer, Send, Sending>(
         &self,
         operation: Operation,
         send: Send,
@@ -58,23 +63,25 @@ impl Client {
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let per_try = self.config().per_try_deadline;
-        self.call_within((operation, per_try), send).await
+        self.call_within((operation, per_try), || None, send).await
     }
 
+    /// Runs a call; `patience` is what a try that begins now tells the replica.
     async fn call_within<Answer, Send, Sending>(
         &self,
-        patience: (Operation, Duration),
+        limits: (Operation, Duration),
+        patience: impl Fn() -> Option<Duration>,
         send: Send,
     ) -> Result<(Answer, String), ClientError>
     where
         Send: Fn(Line) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
-        let send = &send;
-        let carry = |address: String| async move { self.try_at(&address, send).await };
+        let (send, patience) = (&send, &patience);
+        let carry = |address: String| async move { self.try_at(&address, patience(), send).await };
         let broken = |address: &str| self.connections().drop(address);
         let calls = self.calls();
-        let answered = calls.run_patiently(patience, carry, broken).await?;
+        let answered = calls.run_patiently(limits, carry, broken).await?;
         self.keep_up();
         Ok(answered)
     }
@@ -82,6 +89,7 @@ impl Client {
     async fn try_at<Answer, Send, Sending>(
         &self,
         address: &str,
+        patience: Option<Duration>,
         send: &Send,
     ) -> Result<Answer, Failure>
     where
@@ -89,7 +97,8 @@ impl Client {
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let connections = self.connections();
-        let line = connections.open(address, self.connect_deadline()).await?;
+        let limit = self.connect_deadline();
+        let line = connections.open(address, limit, patience).await?;
         self.roster().connected();
         match send(line).await {
             Ok(response) => {
@@ -97,9 +106,16 @@ impl Client {
                 self.hear(&response);
                 Ok(response.into_inner())
             }
-            Err(status) => Err(connections
-                .judge(address, status, self.connect_deadline())
-                .await),
+            // Nobody answered. Whoever counts the time of this try ends it, and says so.
+            Err(status) if patience.is_some() && is_out_of_time(&status) => {
+                std::future::pending().await
+            }
+            Err(status) => Err(connections.judge(address, status, limit).await),
         }
     }
+}
+
+/// Whether a status is tonic's own word, on either side, for a time that is over.
+fn is_out_of_time(status: &Status) -> bool {
+    status.code() == Code::Cancelled && status.message() == TimeoutExpired(()).to_string()
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use muster_tls::{Dialer, Tls, TlsMismatch, answers_in_tls, is_loopback};
 use tonic::Status;
-use tonic::transport::{self, Endpoint};
+use tonic::transport::{self, Channel, Endpoint};
 
 use crate::calls::Failure;
 use crate::config::ClientConfig;
@@ -26,7 +26,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 pub(crate) struct Connections {
     dialer: Dialer,
     credential: Credential,
-    open: Mutex<BTreeMap<String, Line>>,
+    open: Mutex<BTreeMap<String, Channel>>,
     /// Whether a call was ever answered well: who speaks with whom is settled then.
     has_answered: AtomicBool,
 }
@@ -59,7 +59,8 @@ impl Connections {
         })
     }
 
-    /// A connection to a replica: the one that is open, else a new one.
+    /// A connection to a replica: the one that is open, else a new one. Calls over it say that the caller waits for `patience`; without
+    /// one they say nothing of it.
     ///
     /// # Errors
     /// Why there is none.
@@ -67,10 +68,11 @@ impl Connections {
         &self,
         address: &str,
         connect_deadline: Duration,
+        patience: Option<Duration>,
     ) -> Result<Line, Failure> {
         let open = self.lock().get(address).cloned();
-        if let Some(line) = open {
-            return Ok(line);
+        if let Some(channel) = open {
+            return Ok(self.credential.on(channel, patience));
         }
         // Replicas say where others are: who listens there may be anybody.
         if self.credential.is_some() && !self.dialer.is_secure() && !is_loopback(address) {
@@ -83,9 +85,9 @@ impl Connections {
             Ok(channel) => channel,
             Err(error) => return Err(self.unopened(address, error, connect_deadline).await),
         };
-        let line = self.credential.on(channel);
         let mut open = self.lock();
-        Ok(open.entry(address.to_owned()).or_insert(line).clone())
+        let channel = open.entry(address.to_owned()).or_insert(channel).clone();
+        Ok(self.credential.on(channel, patience))
     }
 
     /// A call was answered well.
@@ -134,7 +136,7 @@ impl Connections {
         self.lock().remove(address);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Line>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Channel>> {
         // Every change leaves the map consistent, so a panic elsewhere does not spoil it.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,7 +229,7 @@ mod tests {
         };
         let connections = Connections::new(&config).unwrap();
         // An address for documentation (RFC 5737): nothing is sent there.
-        let learnt = connections.open("192.0.2.1:7400", Duration::from_secs(1));
+        let learnt = connections.open("192.0.2.1:7400", Duration::from_secs(1), None);
         let Some(Failure::Unconnected(told)) = learnt.await.err() else {
             panic!("a connection was opened");
         };

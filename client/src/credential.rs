@@ -1,4 +1,6 @@
-//! The token that a client shows with every call.
+//! What a client shows with every call: its token, and how long it waits for the answer.
+
+use std::time::Duration;
 
 use muster_tls::Token;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -9,13 +11,20 @@ use tonic::{Request, Status};
 
 use crate::error::ClientError;
 
-/// Header that carries it.
+/// Header that carries the token.
 const HEADER: &str = "authorization";
 
-/// A connection over which every call shows the client's credential.
-pub(crate) type Line = InterceptedService<Channel, Credential>;
+/// A connection over which a call shows the client's credential, and its patience.
+pub(crate) type Line = InterceptedService<Channel, Shown>;
 
-/// What every call shows.
+/// What a call shows.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    credential: Credential,
+    patience: Option<Duration>,
+}
+
+/// The client's token as a header.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Credential(Option<MetadataValue<Ascii>>);
 
@@ -40,16 +49,26 @@ impl Credential {
         self.0.is_some()
     }
 
-    /// A connection that shows it.
-    pub(crate) fn on(&self, channel: Channel) -> Line {
-        InterceptedService::new(channel, self.clone())
+    /// A connection that shows it; calls over it say that the caller waits so long (`grpc-timeout`).
+    pub(crate) fn on(&self, channel: Channel, patience: Option<Duration>) -> Line {
+        let credential = self.clone();
+        InterceptedService::new(
+            channel,
+            Shown {
+                credential,
+                patience,
+            },
+        )
     }
 }
 
-impl Interceptor for Credential {
+impl Interceptor for Shown {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(value) = &self.0 {
+        if let Some(value) = &self.credential.0 {
             request.metadata_mut().insert(HEADER, value.clone());
+        }
+        if let Some(patience) = self.patience {
+            request.set_timeout(patience);
         }
         Ok(request)
     }

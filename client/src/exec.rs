@@ -93,7 +93,7 @@ impl Client {
             terminal: options.terminal,
             by_admin: false,
         };
-        self.call(self.operation(OPERATION), |channel| {
+        let opened = self.open_stream(self.operation(OPERATION), |channel| {
             let kind = Some(Say::Open(open.clone()));
             let (input, waiting) = mpsc::channel(MESSAGES_MAX);
             async move {
@@ -106,8 +106,9 @@ impl Client {
                 let answered = jobs(channel).exec(messages).await?;
                 Ok(answered.map(|answers| Exec { input, answers }))
             }
-        })
-        .await
+        });
+        let (exec, _) = opened.await?;
+        Ok(exec)
     }
 }
 

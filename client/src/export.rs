@@ -75,7 +75,7 @@ impl Client {
             consistency: v1::Consistency::Linearizable.into(),
         };
         let operation: Operation = self.operation(OPERATION);
-        let opened = self.call_somewhere(operation, |channel| async move {
+        let opened = self.open_stream(operation, |channel| async move {
             cluster(channel).export_state(request).await
         });
         let (mut stream, address) = opened.await.map_err(Cut::Final)?;

@@ -352,11 +352,8 @@ impl Client {
         };
         let operation = self.operation("explain the job");
         // The leader looks ahead for as long as it is told that somebody waits.
-        let patience = operation.deadline.min(self.config().per_try_deadline);
         let answer = self
             .call(operation, |channel| async move {
-                let mut request = tonic::Request::new(request);
-                request.set_timeout(patience);
                 jobs(channel).explain_job(request).await
             })
             .await?;

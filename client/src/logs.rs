@@ -170,7 +170,7 @@ impl TaskLogs {
         };
         let (stream, replica) = self
             .client
-            .call_somewhere(operation, |channel| async move {
+            .open_stream(operation, |channel| async move {
                 jobs(channel).stream_logs(request).await
             })
             .await?;

@@ -150,7 +150,7 @@ impl Watch {
             name: OPERATION,
             deadline: self.client.config().reconnect_deadline,
         };
-        let opened = self.client.call_somewhere(operation, |channel| {
+        let opened = self.client.open_stream(operation, |channel| {
             let request = request.clone();
             async move { watching(channel).watch(request).await }
         });

@@ -109,6 +109,19 @@ async fn a_hanging_replica_costs_one_short_deadline() {
 }
 
 #[tokio::test]
+async fn a_replica_is_told_how_long_an_answer_is_waited_for_and_a_stream_may_take_any_time() {
+    let (_cluster, replica, _) = two_replicas();
+    let client = client(&[&replica.address]).await;
+    client.submit_job(v1::JobSpec::default()).await.unwrap();
+    lock(&replica.replica.watches).push_back(vec![Ok(events(2))]);
+    let mut watch = client.watch(Some(Revision(1)), WatchFilter::default());
+    watch.next().await.unwrap();
+    let patience = lock(&replica.replica.patience).clone();
+    let per_try = Some("500000u".to_owned());
+    assert_eq!(patience, [per_try, None]);
+}
+
+#[tokio::test]
 async fn a_cluster_that_is_not_there_is_told_with_every_address() {
     let (one, two) = (nowhere().await.unwrap(), nowhere().await.unwrap());
     let mut config = config(&[&one, &two]);

@@ -51,6 +51,8 @@ pub(crate) struct Replica {
     pub(crate) acts: Mutex<VecDeque<Act>>,
     /// Calls received, in order: method and what it asked for.
     pub(crate) calls: Mutex<Vec<String>>,
+    /// For submissions and watches, in order: the time for which the caller said that it waits, as gRPC writes it.
+    pub(crate) patience: Mutex<Vec<Option<String>>>,
     /// Answers to the next watches.
     pub(crate) watches: Mutex<VecDeque<Vec<Part<v1::WatchResponse>>>>,
     /// Answers to the next log requests.
