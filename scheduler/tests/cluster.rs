@@ -6,13 +6,13 @@ mod support;
 use muster_proto::status::ErrorReport;
 use muster_proto::v1;
 use muster_proto::v1::{Consistency, HostHealth, JobPhase};
-use muster_scheduler::BackupSettings;
+use muster_scheduler::{BackupSettings, SchedulerConfig};
 use support::{
     FakeWorker, Group, PRINTED_BYTES, TIMINGS, WorkerOptions, eventually, gang, job, printed_at,
 };
 use tokio::net::unix::pipe;
 use tokio::time::{Duration, Instant, timeout};
-use tonic::Code;
+use tonic::{Code, Status};
 
 const REQUEST: &str = "5f0c8a4e-97f3-4b6a-9a51-0d5f0f6f2a11";
 /// How long a caller waits who goes away: shorter than a replica tries.
@@ -136,6 +136,36 @@ async fn running_work_and_writes_survive_a_killed_leader() {
     );
     worker.finish_tasks(0);
     reaches(&group, survivor, submitted.job_id, JobPhase::Succeeded).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_has_lost_its_majority_says_so_before_the_request_is_over() {
+    let mut group = Group::start().await;
+    let left = group.leader().await;
+    for id in group.alive() {
+        if id != left {
+            group.kill(id);
+        }
+    }
+    let client = group.client(left);
+    let waits = Duration::from_millis(SchedulerConfig::default().limits.request_ms_default);
+    let told = |what: &str, told: &Status| {
+        let reason = ErrorReport::of(told).reason;
+        assert_eq!(told.code(), Code::Unavailable, "{what}: {told:?}");
+        assert!(
+            ["UNKNOWN_OUTCOME", "NOT_LEADER"].contains(&&*reason),
+            "{what}: {told:?}"
+        );
+        reason
+    };
+    // The first write finds a leader that does not know yet; nobody knows what becomes of it.
+    let submitted = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)));
+    told("a write", &submitted.await.unwrap().unwrap_err());
+    let read = timeout(waits / 2, client.job(1)).await.unwrap();
+    assert_eq!(told("a read", &read.unwrap_err()), "NOT_LEADER");
+    let repeated = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)));
+    let repeated = repeated.await.unwrap().unwrap_err();
+    assert_eq!(told("a later write", &repeated), "NOT_LEADER");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
-use crate::service::another_leader::Leaders;
+use crate::service::leaders::Leaders;
 use crate::service::peer_pool::PeerPool;
 use crate::service::write::UNKNOWN_OUTCOME;
 
@@ -82,7 +82,8 @@ impl Forwarder {
     }
 }
 
-fn unknown(message: &str) -> Status {
+/// The failure of a write whose effect is not known.
+pub(crate) fn unknown(message: &str) -> Status {
     status::retryable(Code::Unavailable, UNKNOWN_OUTCOME, message, &[], RETRY)
 }
 

@@ -5,7 +5,6 @@
 
 mod addressee;
 mod admin;
-mod another_leader;
 mod audit;
 pub(crate) mod backup;
 mod cluster;
@@ -24,6 +23,7 @@ mod impact;
 mod jobs;
 mod joining;
 mod kept_answers;
+mod leaders;
 mod local_write;
 mod log_source;
 mod logs;
@@ -45,13 +45,13 @@ mod worker;
 mod write;
 
 pub(crate) use admin::Admin;
-pub(crate) use another_leader::Leaders;
 pub(crate) use cluster::Cluster;
 pub(crate) use context::{Context, ContextParts};
 pub(crate) use forward::Forwarder;
 pub(crate) use gate::{GateLayer, Provider, begin_counting};
 pub(crate) use jobs::Jobs;
 pub(crate) use joining::Joining;
+pub(crate) use leaders::Leaders;
 pub(crate) use peer::Peers;
 pub(crate) use peer_pool::{Addresses, GrpcPeerLinks, PeerPool};
 pub(crate) use watch::Watches;

@@ -9,8 +9,8 @@ use muster_raft_store::ReadError;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Code, Status};
 
-use crate::service::another_leader::Leaders;
 use crate::service::context::Context;
+use crate::service::leaders::Leaders;
 use crate::service::past;
 
 /// Wait before a read position is asked for again.
@@ -55,6 +55,15 @@ pub(crate) async fn shown(
 
 async fn linearize(context: &Context, deadline: Instant) -> Result<(), Status> {
     let leaders = Leaders::of(&context.handle);
+    tokio::select! {
+        biased;
+        caught_up = catch_up(context, &leaders, deadline) => caught_up,
+        () = leaders.nobody_for(context.config.raft.replaced_within()) => Err(status::not_leader(None)),
+    }
+}
+
+/// Applies what was committed when this began.
+async fn catch_up(context: &Context, leaders: &Leaders, deadline: Instant) -> Result<(), Status> {
     loop {
         let leader = leaders.address();
         let read = async {

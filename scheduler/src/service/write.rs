@@ -1,13 +1,14 @@
 //! A client's write, from any replica to the leader, with the retries that `request_id` makes safe.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use muster_proto::status::{self, ErrorReport};
 use muster_proto::v1;
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
-use muster_raft_store::ProposeError;
+use muster_raft_store::{Leadership, ProposeError};
 use muster_tracing::now_ns;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Status};
@@ -15,7 +16,9 @@ use tonic::{Code, Status};
 use crate::audit_log::Record;
 use crate::service::addressee::is_undone;
 use crate::service::context::Context;
+use crate::service::forward::unknown;
 use crate::service::gate::Caller;
+use crate::service::leaders::Leaders;
 use crate::service::{local_write, read};
 use crate::spans;
 
@@ -25,14 +28,19 @@ pub(crate) const UNKNOWN_OUTCOME: &str = "UNKNOWN_OUTCOME";
 pub(crate) const UNREACHABLE: &str = "UNREACHABLE";
 /// Reason of a refusal for load.
 const OVERLOADED: &str = "OVERLOADED";
+/// What is told where a leader has lost its majority meanwhile.
+const NOBODY_LEADS: &str =
+    "this replica has lost sight of the leader while the write was under way";
+/// What is told where a majority does not answer in time.
+const NOT_AGREED_ON: &str = "no majority of the replicas has agreed in time";
 /// Wait before a write is tried again.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Until when a caller waits, where it is, and who.
 pub(crate) type Calling = (Instant, Option<SocketAddr>, Caller);
 
-/// Carries out a write: here if this replica leads, at the leader otherwise; waits for a leader and
-/// tries again until the deadline. What it was, by whom, and what it was answered is noted in the audit log, also if the caller does
+/// Carries out a write: here if this replica leads, at the leader otherwise; waits for a leader, for as long as an election may
+/// take, and tries again until the deadline. What it was, by whom, and what it was answered is noted in the audit log, also if the caller does
 /// not wait for the answer.
 pub(crate) async fn write(
     context: &Context,
@@ -85,22 +93,15 @@ async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<O
         // The leader checks when it converts; here a bad request need not wait for one.
         local_write::check(&write)?;
     }
+    let leaders = Leaders::of(&context.handle);
+    let mut nobody = pin!(leaders.nobody_for(context.config.raft.replaced_within()));
     let mut cause = None;
     loop {
         let now = leadership.borrow_and_update().clone();
-        let result = match &now.leader {
-            _ if now.is_self => local_write::execute(context, write.clone(), deadline).await,
-            Some(leader) if leader.id != context.config.replica_id.get() => {
-                let began_ns = now_ns();
-                let forwarded = context
-                    .forwarder
-                    .forward(leader.clone(), write.clone(), deadline)
-                    .await;
-                let ids = (context.config.replica_id, leader.id);
-                spans::forwarded(began_ns, ids, &forwarded);
-                forwarded
-            }
-            _ => Err(status::not_leader(None)),
+        let result = tokio::select! {
+            biased;
+            result = attempt(context, &now, write.clone(), deadline) => result,
+            () = &mut nobody => return Err(with_cause(&mut cause, unknown(NOBODY_LEADS))),
         };
         let status = match result {
             Ok(outcome) => return Ok(outcome),
@@ -122,10 +123,41 @@ async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<O
         } else {
             (retry_at + RETRY).min(deadline)
         };
-        drop(timeout_at(limit, change).await);
-        if Instant::now() >= deadline {
+        let is_over = tokio::select! {
+            biased;
+            () = &mut nobody => true,
+            _ = timeout_at(limit, change) => Instant::now() >= deadline,
+        };
+        if is_over {
             return Err(status);
         }
+    }
+}
+
+/// One attempt, where the leader is.
+async fn attempt(
+    context: &Context,
+    now: &Leadership,
+    write: Kind,
+    deadline: Instant,
+) -> Result<Outcome, Status> {
+    match &now.leader {
+        _ if now.is_self => {
+            let executed = local_write::execute(context, write, deadline);
+            let executed = timeout_at(deadline, executed).await;
+            executed.unwrap_or_else(|_| Err(unknown(NOT_AGREED_ON)))
+        }
+        Some(leader) if leader.id != context.config.replica_id.get() => {
+            let began_ns = now_ns();
+            let forwarded = context
+                .forwarder
+                .forward(leader.clone(), write, deadline)
+                .await;
+            let ids = (context.config.replica_id, leader.id);
+            spans::forwarded(began_ns, ids, &forwarded);
+            forwarded
+        }
+        _ => Err(status::not_leader(None)),
     }
 }
 

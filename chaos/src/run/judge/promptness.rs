@@ -14,8 +14,6 @@ use crate::run::report::{FaultFigures, Spread};
 
 /// How often a kind of fault must have been made for its medians to be judged, and of how many durations each is, at least.
 const FAULTS_MIN: usize = 5;
-/// What a new leader has to be placed and written, beside its election (L1): the first target of the harness's design.
-const FIRST_WRITE: Duration = Duration::from_secs(1);
 /// What planning, starting and reporting what was displaced may take once its lease is over and it may run elsewhere (L2); half
 /// of it finds room at once.
 const PLACED_ANEW: Duration = Duration::from_millis(3_500);
@@ -103,7 +101,7 @@ fn bounds(figures: &FaultFigures) -> Vec<Bound> {
 /// Longest time after which a leader that was killed or silenced has been replaced and users know (L1), where a majority is left to
 /// replace it; none for all other faults.
 fn led_again(fault: Fault) -> Option<Duration> {
-    let elected = 2 * Duration::from_millis(RAFT.election_ms_max) + FIRST_WRITE;
+    let elected = RAFT.replaced_within();
     match fault {
         Fault::LeaderKilled | Fault::LeaderAndHostKilled | Fault::SyncFailed => Some(elected),
         // Who asked it waits for as long as one try may take before it asks another one.

@@ -1,11 +1,16 @@
-//! Noticing that somebody else leads: whoever waits for the old leader's answer need wait no longer.
+//! Noticing that somebody else leads, or nobody: whoever waits for the old leader's answer need wait no longer.
 //!
 //! A leader that is frozen or cut off keeps its connections, and answers nothing: without this a request that was passed on
-//! to it would wait until its own end, although the next leader may be here already.
+//! to it would wait until its own end, although the next leader may be here already. A replica that is cut off itself hears of no
+//! leader, while the others may have one long since: who asks it should ask another one.
+
+use std::future::pending;
+use std::time::Duration;
 
 use muster_core::state::State;
 use muster_raft_store::{Handle, Leadership};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// Who leads, for whoever waits for one of them.
 #[derive(Clone, Debug)]
@@ -27,8 +32,20 @@ impl Leaders {
         let mut changes = self.0.clone();
         let is_another = |now: &Leadership| address(now).is_some_and(|it| Some(it) != leader);
         if changes.wait_for(is_another).await.is_err() {
-            std::future::pending::<()>().await;
+            pending::<()>().await;
         }
+    }
+
+    /// Completes once no leader was known for this long, all the time; never, if the replica ends before.
+    pub(crate) async fn nobody_for(&self, patience: Duration) {
+        let mut changes = self.0.clone();
+        while changes.wait_for(|now| now.leader.is_none()).await.is_ok() {
+            let known = timeout(patience, changes.wait_for(|now| now.leader.is_some()));
+            if known.await.is_err() {
+                return;
+            }
+        }
+        pending().await
     }
 }
 
@@ -64,5 +81,22 @@ mod tests {
         assert!(waiting.as_mut().now_or_never().is_some());
         assert_eq!(leaders.address().as_deref(), Some("b:1"));
         assert!(leaders.another_than(None).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_election_is_waited_for_and_a_lasting_silence_is_not() {
+        let patience = Duration::from_secs(2);
+        let (sender, receiver) = watch::channel(led_by(Some("a:1")));
+        let leaders = Leaders(receiver);
+        let mut nobody = Box::pin(leaders.nobody_for(patience));
+        for now in [Some("a:1"), None, Some("b:1"), None] {
+            sender.send_replace(led_by(now));
+            let waited = timeout(patience / 2, nobody.as_mut());
+            assert!(waited.await.is_err(), "{now:?}");
+        }
+        assert!(timeout(patience, nobody).await.is_ok());
+        drop(sender);
+        let mut after_the_end = Box::pin(leaders.nobody_for(Duration::ZERO));
+        assert!(after_the_end.as_mut().now_or_never().is_none());
     }
 }
