@@ -163,7 +163,7 @@ impl Calls {
                 Ok(Err(Failure::Answered(status))) => Outcome::Failed(self.judge(&status)),
                 Err(_) => Outcome::Silent(limit),
             };
-            if outcome.is_broken() {
+            if !outcome.is_answer() {
                 self.roster.unset_leader(&address);
                 broken(&address);
             }
@@ -193,12 +193,12 @@ impl Calls {
 }
 
 impl<Answer> Outcome<Answer> {
-    /// Whether the connection is of no use any more.
-    const fn is_broken(&self) -> bool {
+    /// Whether the replica said something. If it did not, the connection is of no use any more.
+    const fn is_answer(&self) -> bool {
         match self {
-            Self::Unconnected(_) | Self::Apart(..) | Self::Silent(_) => true,
-            Self::Failed(Verdict::Again { transport, .. }) => *transport,
-            Self::Answered(_) | Self::Failed(_) => false,
+            Self::Unconnected(_) | Self::Apart(..) | Self::Silent(_) => false,
+            Self::Failed(Verdict::Again { transport, .. }) => !*transport,
+            Self::Answered(_) | Self::Failed(_) => true,
         }
     }
 
@@ -235,6 +235,7 @@ impl Tries {
     ) -> Result<(), ClientError> {
         self.round.push(address.clone());
         self.only_unconnected &= matches!(outcome, Outcome::Unconnected(_) | Outcome::Apart(..));
+        let is_answer = outcome.is_answer();
         let mut mismatch = None;
         let cause = match outcome {
             Outcome::Answered(_) => return Ok(()),
@@ -281,6 +282,7 @@ impl Tries {
         self.failures.push(FailedTry {
             address,
             cause,
+            is_answer,
             mismatch,
         });
         Ok(())
@@ -401,12 +403,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_nobody_answers_ends_and_names_what_was_tried() {
         let began = Instant::now();
-        let (result, asked, _) = tried(|_| Some(Err(Failure::Answered(not_leader(None))))).await;
-        let Err(ClientError::DeadlineExceeded { tried, .. }) = result else {
+        let (result, asked, _) = tried(|address| match address {
+            "a:1" => Some(Err(Failure::Unconnected("refused".to_owned()))),
+            "b:1" => Some(Err(Failure::Answered(not_leader(None)))),
+            _ => None,
+        })
+        .await;
+        let Err(ClientError::DeadlineExceeded { mut tried, .. }) = result else {
             panic!("{result:?}");
         };
-        assert_eq!(tried.len(), 3);
-        assert!(asked.len() > 30, "{} tries", asked.len());
+        tried.sort_by(|one, other| one.address.cmp(&other.address));
+        let answers = tried.iter().map(|it| (&*it.address, it.is_answer));
+        let answers: Vec<_> = answers.collect();
+        assert_eq!(answers, [("a:1", false), ("b:1", true), ("c:1", false)]);
+        assert!(asked.len() > 3, "{} tries", asked.len());
         assert!(began.elapsed() <= OPERATION.deadline);
     }
 

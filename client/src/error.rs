@@ -129,16 +129,19 @@ pub struct FailedTry {
     pub address: String,
     /// What went wrong there.
     pub cause: String,
+    /// Whether the replica itself said so: not, if it could not be reached, the connection broke, or it said nothing in time.
+    pub is_answer: bool,
     /// What keeps the two apart over TLS, if that is the cause: no other try helps until one of them is set up anew.
     pub mismatch: Option<TlsMismatch>,
 }
 
 impl FailedTry {
-    /// One that has nothing to do with TLS.
+    /// A replica that said nothing, for a cause that has nothing to do with TLS.
     pub(crate) const fn new(address: String, cause: String) -> Self {
         Self {
             address,
             cause,
+            is_answer: false,
             mismatch: None,
         }
     }

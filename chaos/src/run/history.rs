@@ -78,7 +78,7 @@ pub(super) struct Operation {
     pub(super) invoked_us: u64,
     /// After its answer, in microseconds.
     pub(super) completed_us: u64,
-    /// The replica that answered or refused, as `host:port`.
+    /// The replica that answered, refused, or said why it could do neither, as `host:port`.
     pub(super) via: Option<String>,
     /// What came of it.
     pub(super) outcome: Outcome,
@@ -97,6 +97,15 @@ impl Operation {
     pub(super) fn is_write(&self) -> bool {
         self.answer().is_some() && !matches!(self.call, Call::Read(_))
     }
+}
+
+/// The last replica that said something of a call that came to nothing in time.
+fn last_word(answer: &Result<Answer, ClientError>) -> Option<String> {
+    let Err(ClientError::DeadlineExceeded { tried, .. }) = answer else {
+        return None;
+    };
+    let told = tried.iter().rev().find(|it| it.is_answer);
+    told.map(|it| it.address.clone())
 }
 
 /// All calls so far, shared by all users.
@@ -182,7 +191,7 @@ impl History {
             call,
             invoked_us,
             completed_us: now_us(),
-            via: client.answered_by(),
+            via: client.answered_by().or_else(|| last_word(&answer)),
             outcome,
         };
         self.lock().push(operation);

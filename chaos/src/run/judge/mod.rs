@@ -57,7 +57,7 @@ pub enum Invariant {
     Agreement,
     /// L1, L2: what is lost is replaced soon.
     Promptness,
-    /// L3: a leader that reaches no other replica answers nothing as done.
+    /// L3: a leader that reaches no other replica says so, and answers nothing as done.
     Severed,
     /// L4, L5: what is repaired is whole again, and every job ends.
     Progress,
@@ -82,7 +82,7 @@ impl Invariant {
             Self::Watch => "I10 watchers hear everything, once, in order",
             Self::Agreement => "I11 replicas agree",
             Self::Promptness => "L1/L2 what is lost is replaced soon",
-            Self::Severed => "L3 a leader that is cut off answers nothing as done",
+            Self::Severed => "L3 a leader that is cut off says so, and answers nothing as done",
             Self::Progress => "L4/L5 the cluster heals and jobs end",
             Self::Orderly => "L6 no call fails in a rolling restart",
         }

@@ -1,4 +1,4 @@
-//! L3: a leader that reaches no other replica answers nothing as done, to whomever still reaches it.
+//! L3: a leader that reaches no other replica answers nothing as done, to whomever still reaches it, and says so.
 
 use super::{Invariant, Violation};
 use crate::run::history::Operation;
@@ -7,6 +7,7 @@ use crate::run::options::LOYAL;
 
 pub(super) fn judge(episodes: &[Episode], operations: &[Operation]) -> Vec<Violation> {
     let severed = episodes.iter().filter_map(|it| it.severed.as_ref());
+    let unsaid = { severed.clone() }.filter_map(|severed| unsaid(severed, operations));
     let answered = severed.flat_map(|severed| {
         let within = operations.iter().filter(|call| severed.holds(call));
         let by_it = within.filter(|call| call.via.as_ref() == Some(&severed.address));
@@ -19,7 +20,22 @@ pub(super) fn judge(episodes: &[Episode], operations: &[Operation]) -> Vec<Viola
             operation.call, answer.revision, severed.address
         ),
     });
-    found.collect()
+    found.chain(unsaid).collect()
+}
+
+/// Whether whoever asked that leader alone heard nothing of most calls. That it hears nothing of a few is what a busy machine does.
+fn unsaid(severed: &Severed, operations: &[Operation]) -> Option<Violation> {
+    let within = operations.iter().filter(|call| severed.holds(call));
+    let asked: Vec<_> = within.filter(|call| call.user == LOYAL).collect();
+    let unsaid = asked.iter().filter(|call| call.via.is_none()).count();
+    (unsaid > asked.len() / 2).then(|| Violation {
+        invariant: Invariant::Severed,
+        text: format!(
+            "{} reached no other replica, and said nothing to {unsaid} of {} calls",
+            severed.address,
+            asked.len()
+        ),
+    })
 }
 
 /// How many calls such a leader was asked, or ended.
@@ -86,12 +102,23 @@ mod tests {
         ];
         assert_eq!(judge(&episodes, &well), []);
         assert_eq!(judged(&episodes, &well), 1);
-        let silent = Operation {
+        let unknown = || Outcome::Unknown(String::new());
+        let told = Operation {
             user: LOYAL,
-            via: None,
-            ..call("", (1_100, 1_200), Outcome::Unknown(String::new()))
+            ..call("a:1", (1_200, 1_300), unknown())
         };
-        assert_eq!(judged(&episodes, &[silent]), 1);
+        let silent = Operation {
+            via: None,
+            ..told.clone()
+        };
+        let one_in_two = [silent.clone(), told];
+        assert_eq!(judge(&episodes, &one_in_two), []);
+        assert_eq!(judged(&episodes, &one_in_two), 2);
+        let [found] = &judge(&episodes, &[silent])[..] else {
+            panic!("nobody misses the answer");
+        };
+        let said = "a:1 reached no other replica, and said nothing to 1 of 1 calls";
+        assert_eq!(found.text, said);
         let wrong = [call("a:1", (1_100, 1_200), done())];
         let found = judge(&episodes, &wrong);
         assert_eq!(found.len(), 1);
