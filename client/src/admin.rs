@@ -8,8 +8,7 @@ use muster_proto::v1;
 use crate::client::{Client, admin, new_request_id};
 use crate::error::ClientError;
 
-/// A try to change the replicas may take so long at least: a leader waits 5 s for the one that it asks, and commits then, within
-/// 10 s in all (the scheduler's `limits.request_ms_default`).
+/// A try to change the replicas may take so long at least: a leader waits 5 s for the one that it asks, and commits then.
 const CHANGE_TRY_MIN: Duration = Duration::from_secs(12);
 
 impl Client {

@@ -45,10 +45,9 @@ impl Client {
         Send: Fn(Line) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
-        let began = Instant::now();
-        let patience = || per_try.min(operation.deadline.saturating_sub(began.elapsed()));
-        let lines = || Some(patience());
-        let (answer, _) = self.call_within((operation, per_try), lines, send).await?;
+        let end = Instant::now() + operation.deadline;
+        let until = || Some(end.min(Instant::now() + per_try));
+        let (answer, _) = self.call_within((operation, per_try), until, send).await?;
         Ok(answer)
     }
 
@@ -66,19 +65,19 @@ impl Client {
         self.call_within((operation, per_try), || None, send).await
     }
 
-    /// Runs a call; `patience` is what a try that begins now tells the replica.
+    /// Runs a call; `until` is when a try that begins now ends, if the replica is to be told.
     async fn call_within<Answer, Send, Sending>(
         &self,
         limits: (Operation, Duration),
-        patience: impl Fn() -> Option<Duration>,
+        until: impl Fn() -> Option<Instant>,
         send: Send,
     ) -> Result<(Answer, String), ClientError>
     where
         Send: Fn(Line) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
-        let (send, patience) = (&send, &patience);
-        let carry = |address: String| async move { self.try_at(&address, patience(), send).await };
+        let (send, until) = (&send, &until);
+        let carry = |address: String| async move { self.try_at(&address, until(), send).await };
         let broken = |address: &str| self.connections().drop(address);
         let calls = self.calls();
         let answered = calls.run_patiently(limits, carry, broken).await?;
@@ -89,7 +88,7 @@ impl Client {
     async fn try_at<Answer, Send, Sending>(
         &self,
         address: &str,
-        patience: Option<Duration>,
+        until: Option<Instant>,
         send: &Send,
     ) -> Result<Answer, Failure>
     where
@@ -98,7 +97,7 @@ impl Client {
     {
         let connections = self.connections();
         let limit = self.connect_deadline();
-        let line = connections.open(address, limit, patience).await?;
+        let line = connections.open(address, limit, until).await?;
         self.roster().connected();
         match send(line).await {
             Ok(response) => {
@@ -107,7 +106,7 @@ impl Client {
                 Ok(response.into_inner())
             }
             // Nobody answered. Whoever counts the time of this try ends it, and says so.
-            Err(status) if patience.is_some() && is_out_of_time(&status) => {
+            Err(status) if until.is_some() && is_out_of_time(&status) => {
                 std::future::pending().await
             }
             Err(status) => Err(connections.judge(address, status, limit).await),

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_tls::{Dialer, Tls, TlsMismatch, answers_in_tls, is_loopback};
+use tokio::time::Instant;
 use tonic::Status;
 use tonic::transport::{self, Channel, Endpoint};
 
@@ -20,6 +21,9 @@ use crate::retry::innermost;
 /// Silence on a connection after which the peer is asked for a sign of life: a replica that hangs while
 /// it serves a watch is noticed after twice this.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// What a replica is told of the caller's patience is less than that by a tenth, and by this at most: so much an answer has to come back.
+const WAY_BACK_MAX: Duration = Duration::from_millis(250);
+const WAY_BACK_SHARE: u32 = 10;
 
 /// Open connections, by address. Shared by all clones of a client.
 #[derive(Debug)]
@@ -59,8 +63,8 @@ impl Connections {
         })
     }
 
-    /// A connection to a replica: the one that is open, else a new one. Calls over it say that the caller waits for `patience`; without
-    /// one they say nothing of it.
+    /// A connection to a replica: the one that is open, else a new one. Calls over it say how long the caller waits, which is until
+    /// `until`; without that they say nothing of it.
     ///
     /// # Errors
     /// Why there is none.
@@ -68,11 +72,11 @@ impl Connections {
         &self,
         address: &str,
         connect_deadline: Duration,
-        patience: Option<Duration>,
+        until: Option<Instant>,
     ) -> Result<Line, Failure> {
         let open = self.lock().get(address).cloned();
         if let Some(channel) = open {
-            return Ok(self.credential.on(channel, patience));
+            return Ok(self.line(channel, until));
         }
         // Replicas say where others are: who listens there may be anybody.
         if self.credential.is_some() && !self.dialer.is_secure() && !is_loopback(address) {
@@ -87,7 +91,15 @@ impl Connections {
         };
         let mut open = self.lock();
         let channel = open.entry(address.to_owned()).or_insert(channel).clone();
-        Ok(self.credential.on(channel, patience))
+        Ok(self.line(channel, until))
+    }
+
+    fn line(&self, channel: Channel, until: Option<Instant>) -> Line {
+        let patience = until.map(|until| {
+            let left = until.saturating_duration_since(Instant::now());
+            left - WAY_BACK_MAX.min(left / WAY_BACK_SHARE)
+        });
+        self.credential.on(channel, patience)
     }
 
     /// A call was answered well.

@@ -351,7 +351,6 @@ impl Client {
             at_revision: self.at_revision(),
         };
         let operation = self.operation("explain the job");
-        // The leader looks ahead for as long as it is told that somebody waits.
         let answer = self
             .call(operation, |channel| async move {
                 jobs(channel).explain_job(request).await

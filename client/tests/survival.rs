@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use fake::{Act, Cluster, Running, config, lock, nowhere};
 use muster_client::{
-    Client, ClientError, LogUpdate, LogsRequest, TlsMismatch, WatchFilter, WatchUpdate,
+    Client, ClientConfig, ClientError, LogUpdate, LogsRequest, TlsMismatch, WatchFilter,
+    WatchUpdate,
 };
 use muster_core::ids::{JobId, Revision, TaskIndex};
 use muster_proto::status::{compacted, error, not_leader};
@@ -117,8 +118,31 @@ async fn a_replica_is_told_how_long_an_answer_is_waited_for_and_a_stream_may_tak
     let mut watch = client.watch(Some(Revision(1)), WatchFilter::default());
     watch.next().await.unwrap();
     let patience = lock(&replica.replica.patience).clone();
-    let per_try = Some("500000u".to_owned());
-    assert_eq!(patience, [per_try, None]);
+    let [Some(told), None] = &patience[..] else {
+        panic!("{patience:?}");
+    };
+    // Of the half second that a try has, a tenth is for the way back.
+    let told: u64 = told.strip_suffix('u').unwrap().parse().unwrap();
+    assert!((1..=450_000).contains(&told), "{told}");
+}
+
+#[tokio::test]
+async fn that_the_time_is_over_is_no_answer_of_a_replica() {
+    let (_cluster, replica, _) = two_replicas();
+    let over = || Act::Refuse(Status::cancelled("Timeout expired"));
+    replica.will([over(), over(), over()]);
+    let config = ClientConfig {
+        discover: false,
+        deadline: Duration::from_millis(200),
+        ..config(&[&replica.address])
+    };
+    let client = Client::connect(config).await.unwrap();
+    let failed = client.submit_job(v1::JobSpec::default()).await;
+    let Err(ClientError::DeadlineExceeded { tried, .. }) = failed else {
+        panic!("{failed:?}");
+    };
+    assert!(tried.iter().all(|it| !it.is_answer), "{tried:?}");
+    assert_eq!(tried.len(), 1);
 }
 
 #[tokio::test]

@@ -1,9 +1,13 @@
 //! Settings of a replica.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::network::MESSAGE_BYTES_MAX;
 use crate::transfer::SUCCESSOR_HEARTBEATS_MAX;
+
+/// What a new leader has, after its election, until its first write is acknowledged.
+const FIRST_WRITE: Duration = Duration::from_secs(1);
 
 /// Raft's clocks, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +34,20 @@ impl Timings {
         election_ms_min: 100,
         election_ms_max: 250,
     };
+
+    /// How long a leader may be out of touch and still counts as one: without a majority's answers where it leads, and without a word
+    /// where it is followed. Twice the lease, because the lease alone would flap with every stall of a disk.
+    #[must_use]
+    pub const fn leader_silence_max(self) -> Duration {
+        Duration::from_millis(self.election_ms_max.saturating_mul(2))
+    }
+
+    /// How soon a leader that is gone should have been replaced: the promise of the documentation (L1), twice `election_ms_max` and one
+    /// second for the first write.
+    #[must_use]
+    pub const fn replaced_within(self) -> Duration {
+        self.leader_silence_max().saturating_add(FIRST_WRITE)
+    }
 
     /// Longest silence of a voter, in milliseconds, after which leadership is still handed to it:
     /// [`SUCCESSOR_HEARTBEATS_MAX`] heartbeats.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
+use crate::leadership::Leadership;
+
 /// Gives every metric of this crate its help text.
 pub fn describe_metrics() {
     for (name, help) in COUNTERS {
@@ -45,7 +47,7 @@ const COUNTERS: [(&str, &str); 4] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 12] = [
+const GAUGES: [(&str, &str); 13] = [
     (
         "muster_raft_term",
         "Term of the replication group, as this replica knows it.",
@@ -53,6 +55,10 @@ const GAUGES: [(&str, &str); 12] = [
     (
         "muster_raft_is_leader",
         "1 while this replica leads and a majority answers it.",
+    ),
+    (
+        "muster_raft_knows_leader",
+        "1 while this replica leads, or has heard of its leader lately: at 0 it is cut off, or there is no majority.",
     ),
     (
         "muster_raft_last_log_index",
@@ -178,9 +184,11 @@ pub(crate) fn snapshot_written(elapsed: Duration) {
     histogram!("muster_raft_snapshot_seconds").record(elapsed.as_secs_f64());
 }
 
-pub(crate) fn leadership(term: u64, is_leader: bool) {
-    gauge!("muster_raft_term").set(term as f64);
-    gauge!("muster_raft_is_leader").set(f64::from(u8::from(is_leader)));
+pub(crate) fn leadership(current: &Leadership) {
+    gauge!("muster_raft_term").set(current.term as f64);
+    gauge!("muster_raft_is_leader").set(f64::from(u8::from(current.is_self)));
+    let knows_leader = current.leader.is_some();
+    gauge!("muster_raft_knows_leader").set(f64::from(u8::from(knows_leader)));
 }
 
 pub(crate) fn log_position(last: u64, applied: u64) {

@@ -41,14 +41,21 @@ pub(crate) struct Watcher<M: StateMachine, R: Runtime> {
     parts: WatcherParts<M, R>,
     /// From when silence is counted.
     began: R::Instant,
+    /// How many words of leaders there were when the last one was noticed, and when that was.
+    heard: (u64, R::Instant),
+    /// When a leader was known last.
+    led: R::Instant,
     followers: Followers,
 }
 
 impl<M: StateMachine, R: Runtime> Watcher<M, R> {
     pub(crate) fn new(parts: WatcherParts<M, R>) -> Self {
+        let began = R::Instant::now();
         Self {
+            heard: (parts.standing.words_of_leaders(), began),
+            led: began,
             parts,
-            began: R::Instant::now(),
+            began,
             followers: Followers::default(),
         }
     }
@@ -109,13 +116,19 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         }
         let leads = metrics.state == ServerState::Leader;
         let is_self = leads && !stopped && self.has_quorum(metrics);
-        let leader = leader_of(metrics).filter(|_| is_self || !leads);
+        let hears_leader = self.hears_leader();
+        let leader = leader_of(metrics).filter(|_| if leads { is_self } else { hears_leader });
+        if leader.is_some() {
+            self.led = R::Instant::now();
+        }
         let current = Leadership {
             leader,
             term: metrics.current_term,
             is_self,
+            is_lost: self.led.elapsed() >= self.parts.timings.replaced_within(),
             stopped,
         };
+        telemetry::leadership(&current);
         self.parts.leadership.send_if_modified(|published| {
             let changed = *published != current;
             if changed {
@@ -131,24 +144,33 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
             leader: None,
             term: metrics.current_term,
             is_self: false,
+            is_lost: true,
             stopped: true,
         });
     }
 
-    /// Whether a majority has answered within twice the lease, or no other vote is needed. A new
-    /// leader has no lease before the first answer, and openraft takes no entry from it until
-    /// then. Twice, because the lease alone would flap with every stall of a disk.
+    /// Whether a leader has said something lately. openraft itself follows the last one until somebody is elected: with its votes
+    /// before elections a replica that is cut off would never know that it is.
+    fn hears_leader(&mut self) -> bool {
+        let words = self.parts.standing.words_of_leaders();
+        if words != self.heard.0 {
+            self.heard = (words, R::Instant::now());
+        }
+        self.heard.1.elapsed() < self.parts.timings.leader_silence_max()
+    }
+
+    /// Whether a majority has answered lately, or no other vote is needed. A new leader has no lease before the first answer, and
+    /// openraft takes no entry from it until then.
     fn has_quorum(&self, metrics: &RaftMetrics<Types<M, R>>) -> bool {
         if metrics.membership_config.voter_ids().take(2).count() < 2 {
             return true;
         }
-        let patience = Duration::from_millis(2 * self.parts.timings.election_ms_max);
+        let patience = self.parts.timings.leader_silence_max();
         let acked = metrics.last_quorum_acked.as_ref();
         acked.is_some_and(|acked| acked.elapsed() < patience)
     }
 
     fn record(&mut self, metrics: &RaftMetrics<Types<M, R>>, is_leader: bool) {
-        telemetry::leadership(metrics.current_term, is_leader);
         let is_disowned = self.parts.standing.is_disowned() && metrics.current_leader.is_none();
         telemetry::disowned(is_disowned);
         telemetry::removed(self.parts.standing.removal().is_some());

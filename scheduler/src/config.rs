@@ -7,7 +7,6 @@ mod oidc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
 pub use etcd_publish::EtcdPublishSettings;
 pub use limits::Limits;
@@ -135,9 +134,6 @@ impl Default for SchedulerConfig {
     }
 }
 
-/// What a new leader has beside its election to be placed and written, in milliseconds.
-const REPLACEMENT_MARGIN_MS: u64 = 1_000;
-
 /// Clocks of the replication, in milliseconds.
 ///
 /// A crashed leader is replaced after about `election_ms_max` plus a draw between the two election
@@ -166,12 +162,15 @@ impl RaftTimings {
         election_ms_min: 100,
         election_ms_max: 250,
     };
+}
 
-    /// How soon a leader that is gone should be replaced: the product's bound for it (L1), twice `election_ms_max` and one second.
-    #[must_use]
-    pub const fn replaced_within(&self) -> Duration {
-        let elections_ms = self.election_ms_max.saturating_mul(2);
-        Duration::from_millis(elections_ms.saturating_add(REPLACEMENT_MARGIN_MS))
+impl From<RaftTimings> for muster_raft_store::Timings {
+    fn from(settings: RaftTimings) -> Self {
+        Self {
+            heartbeat_ms: settings.heartbeat_ms,
+            election_ms_min: settings.election_ms_min,
+            election_ms_max: settings.election_ms_max,
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use muster_proto::v1::peer_service_server::PeerServiceServer;
 use muster_proto::v1::watch_service_server::WatchServiceServer;
 use muster_proto::v1::worker_service_server::WorkerServiceServer;
 use muster_proto::{FILE_DESCRIPTOR_SET, MEMBERSHIP_HEADER};
-use muster_raft_store::{Config, Handle, Peer, Timings, raft_service};
+use muster_raft_store::{Config, Handle, Peer, raft_service};
 use muster_systemd::Systemd;
 use muster_tls::{Authority, Dialer, PeerRole, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -262,11 +262,7 @@ fn raft_config(config: &SchedulerConfig) -> Config {
         &config.cluster_id,
         &config.data_dir,
     );
-    raft.timings = Timings {
-        heartbeat_ms: config.raft.heartbeat_ms,
-        election_ms_min: config.raft.election_ms_min,
-        election_ms_max: config.raft.election_ms_max,
-    };
+    raft.timings = config.raft.into();
     raft.snapshots.snapshot_every_entries = config.log.snapshot_every_entries;
     raft.snapshots.keep_entries = config.log.keep_entries;
     raft.snapshots.history_snapshots = config.log.history_snapshots;

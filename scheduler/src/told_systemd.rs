@@ -106,6 +106,7 @@ mod tests {
             leader,
             term: 8,
             is_self: true,
+            is_lost: false,
             stopped: false,
         });
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -10,6 +10,7 @@ use muster_scheduler::{BackupSettings, SchedulerConfig};
 use support::{
     FakeWorker, Group, PRINTED_BYTES, TIMINGS, WorkerOptions, eventually, gang, job, printed_at,
 };
+use tokio::net::TcpStream;
 use tokio::net::unix::pipe;
 use tokio::time::{Duration, Instant, timeout};
 use tonic::{Code, Status};
@@ -138,34 +139,60 @@ async fn running_work_and_writes_survive_a_killed_leader() {
     reaches(&group, survivor, submitted.job_id, JobPhase::Succeeded).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_has_lost_its_majority_says_so_before_the_request_is_over() {
-    let mut group = Group::start().await;
-    let left = group.leader().await;
+/// Kills all replicas but one.
+async fn leave_alone(group: &mut Group, left: u64) {
     for id in group.alive() {
         if id != left {
+            let address = group.address(id);
             group.kill(id);
+            eventually("it is gone", async || {
+                TcpStream::connect(&address).await.is_err().then_some(())
+            })
+            .await;
         }
     }
+}
+
+/// The reason of a failure that tells to try again.
+fn retryable(failed: &Status) -> String {
+    assert_eq!(failed.code(), Code::Unavailable, "{failed:?}");
+    ErrorReport::of(failed).reason
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_has_lost_its_majority_says_so_before_the_request_is_over() {
+    let mut group = Group::start().await;
+    let left = group.leader().await;
+    leave_alone(&mut group, left).await;
     let client = group.client(left);
     let waits = Duration::from_millis(SchedulerConfig::default().limits.request_ms_default);
-    let told = |what: &str, told: &Status| {
-        let reason = ErrorReport::of(told).reason;
-        assert_eq!(told.code(), Code::Unavailable, "{what}: {told:?}");
-        assert!(
-            ["UNKNOWN_OUTCOME", "NOT_LEADER"].contains(&&*reason),
-            "{what}: {told:?}"
-        );
-        reason
-    };
-    // The first write finds a leader that does not know yet; nobody knows what becomes of it.
+    // It is proposed, and nobody knows what becomes of it.
     let submitted = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)));
-    told("a write", &submitted.await.unwrap().unwrap_err());
+    let submitted = submitted.await.unwrap().unwrap_err();
+    assert_eq!(retryable(&submitted), "UNKNOWN_OUTCOME");
     let read = timeout(waits / 2, client.job(1)).await.unwrap();
-    assert_eq!(told("a read", &read.unwrap_err()), "NOT_LEADER");
-    let repeated = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)));
-    let repeated = repeated.await.unwrap().unwrap_err();
-    assert_eq!(told("a later write", &repeated), "NOT_LEADER");
+    assert_eq!(retryable(&read.unwrap_err()), "NOT_LEADER");
+    let later = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)));
+    assert_eq!(retryable(&later.await.unwrap().unwrap_err()), "NOT_LEADER");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_is_left_alone_says_so_and_is_not_healthy() {
+    let mut group = Group::start().await;
+    let left = group.follower().await;
+    let client = group.client(left);
+    eventually("it serves", async || {
+        (client.is_serving().await == Some(true)).then_some(())
+    })
+    .await;
+    leave_alone(&mut group, left).await;
+    let waits = Duration::from_millis(SchedulerConfig::default().limits.request_ms_default);
+    let read = timeout(waits / 2, client.job(1)).await.unwrap();
+    assert_eq!(retryable(&read.unwrap_err()), "NOT_LEADER");
+    let submitted = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)));
+    let submitted = submitted.await.unwrap().unwrap_err();
+    assert_eq!(retryable(&submitted), "NOT_LEADER");
+    assert_eq!(client.is_serving().await, Some(false));
 }
 
 #[tokio::test(flavor = "multi_thread")]

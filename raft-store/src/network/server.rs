@@ -304,23 +304,22 @@ fn check(identity: &ServerIdentity, request: &proto::PeerRequest) -> Result<(), 
         ));
     }
     let expected = request.to_incarnation;
-    if expected == 0 {
-        return Ok(());
-    }
-    if expected == identity.incarnation {
-        identity.standing.accepted();
-        if matches!(request.body, Some(Body::Append(_) | Body::SnapshotChunk(_))) {
-            identity.standing.leader_spoke();
+    if expected != 0 && expected != identity.incarnation {
+        if identity.standing.refused() {
+            tell_disowned(identity, request.from);
         }
-        return Ok(());
+        return Err(refuse(
+            Reason::OtherIncarnation,
+            "this replica's data was replaced since it joined; remove it and add it again",
+        ));
     }
-    if identity.standing.refused() {
-        tell_disowned(identity, request.from);
+    if expected != 0 {
+        identity.standing.accepted();
     }
-    Err(refuse(
-        Reason::OtherIncarnation,
-        "this replica's data was replaced since it joined; remove it and add it again",
-    ))
+    if matches!(request.body, Some(Body::Append(_) | Body::SnapshotChunk(_))) {
+        identity.standing.leader_spoke();
+    }
+    Ok(())
 }
 
 /// Without this a replica whose data directory was lost would wait silently for ever.

@@ -11,9 +11,10 @@ use muster_raft_store::{
     Config, DecodeError, Handle, MembershipError, Peer, ProposeError, ReadError, StateMachine,
     Timings, WallClock,
 };
+use tokio::time::timeout;
 
 use crate::support::counter::{Add, Counter};
-use crate::support::{config, eventually};
+use crate::support::{PATIENCE, config, eventually};
 
 struct Group<M: StateMachine> {
     network: MemoryNetwork,
@@ -88,6 +89,7 @@ async fn an_isolated_leader_answers_unknown_and_gives_up_leadership() {
     let leadership = group.replicas[old].leadership().borrow().clone();
     assert!(!leadership.is_self);
     assert_eq!(leadership.leader, None);
+    assert!(!leadership.is_lost);
     assert!(matches!(
         group.replicas[old].read_linearizable().await,
         Err(ReadError::NoQuorum(_) | ReadError::NotLeader { .. })
@@ -106,6 +108,27 @@ async fn an_isolated_leader_answers_unknown_and_gives_up_leadership() {
     })
     .await;
     assert_eq!(group.replicas[old].with_state(|state| state.totals["a"]), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_hears_nobody_knows_no_leader_and_is_lost_after_a_while() {
+    let group = Group::<Counter>::start(|_| {}).await;
+    let leader = group.leader_but(None).await;
+    let follower = (leader + 1) % 3;
+    let known = async |what: &str, is_known: bool, is_lost: bool| {
+        let mut leadership = group.replicas[follower].leadership();
+        let there =
+            leadership.wait_for(|now| now.leader.is_some() == is_known && now.is_lost == is_lost);
+        let there = timeout(PATIENCE, there).await;
+        assert!(there.is_ok(), "{what}");
+    };
+    known("it follows", true, false).await;
+    // It still reaches the others, and is told nothing.
+    group.cut(follower, true, false);
+    known("nobody is heard", false, false).await;
+    known("that lasts", false, true).await;
+    group.network.heal();
+    known("somebody is heard again", true, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,9 @@ use muster_raft_store::{Handle, Leadership};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+/// How long a replica that is lost keeps a request.
+const MOMENT: Duration = Duration::from_millis(250);
+
 /// Who leads, for whoever waits for one of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaders(watch::Receiver<Leadership>);
@@ -36,16 +39,20 @@ impl Leaders {
         }
     }
 
-    /// Completes once no leader was known for this long, all the time; never, if the replica ends before.
-    pub(crate) async fn nobody_for(&self, patience: Duration) {
+    /// Completes once this replica is lost: whoever asks should ask another one. It keeps them for a moment, in which the leader may be
+    /// back: where nobody leads at all, nobody need ask every few milliseconds.
+    pub(crate) async fn nobody(&self) {
         let mut changes = self.0.clone();
-        while changes.wait_for(|now| now.leader.is_none()).await.is_ok() {
-            let known = timeout(patience, changes.wait_for(|now| now.leader.is_some()));
-            if known.await.is_err() {
-                return;
+        loop {
+            if changes.wait_for(|now| now.is_lost).await.is_err() {
+                // It ends with the replica, which says that it is lost when it stops.
+                pending::<()>().await;
+            }
+            match timeout(MOMENT, changes.wait_for(|now| now.leader.is_some())).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) | Err(_) => return,
             }
         }
-        pending().await
     }
 }
 
@@ -83,20 +90,36 @@ mod tests {
         assert!(leaders.another_than(None).now_or_never().is_some());
     }
 
+    /// How long is long enough to know that nothing happens, on a clock that stands still while something does.
+    const LONG: Duration = Duration::from_secs(60);
+
     #[tokio::test(start_paused = true)]
-    async fn an_election_is_waited_for_and_a_lasting_silence_is_not() {
-        let patience = Duration::from_secs(2);
+    async fn an_election_is_waited_for_and_a_replica_that_is_lost_says_so() {
         let (sender, receiver) = watch::channel(led_by(Some("a:1")));
         let leaders = Leaders(receiver);
-        let mut nobody = Box::pin(leaders.nobody_for(patience));
-        for now in [Some("a:1"), None, Some("b:1"), None] {
-            sender.send_replace(led_by(now));
-            let waited = timeout(patience / 2, nobody.as_mut());
-            assert!(waited.await.is_err(), "{now:?}");
-        }
-        assert!(timeout(patience, nobody).await.is_ok());
+        let mut nobody = Box::pin(leaders.nobody());
+        let lost = Leadership {
+            is_lost: true,
+            ..led_by(None)
+        };
+        sender.send_replace(led_by(None));
+        assert!(timeout(LONG, nobody.as_mut()).await.is_err());
+        // Back within a moment.
+        sender.send_replace(lost.clone());
+        assert!(timeout(MOMENT / 2, nobody.as_mut()).await.is_err());
+        sender.send_replace(led_by(Some("b:1")));
+        assert!(timeout(LONG, nobody.as_mut()).await.is_err());
+        sender.send_replace(lost);
+        assert!(timeout(LONG, nobody).await.is_ok());
+        // The replica has stopped.
         drop(sender);
-        let mut after_the_end = Box::pin(leaders.nobody_for(Duration::ZERO));
-        assert!(after_the_end.as_mut().now_or_never().is_none());
+        assert!(timeout(LONG, leaders.nobody()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_knew_a_leader_to_its_end_is_never_lost() {
+        let (sender, receiver) = watch::channel(led_by(Some("a:1")));
+        drop(sender);
+        assert!(timeout(LONG, Leaders(receiver).nobody()).await.is_err());
     }
 }

@@ -1,5 +1,7 @@
 //! Output of tasks: the leader asks the worker through its session, a follower asks the leader.
 
+use std::pin::pin;
+
 use futures::StreamExt as _;
 use futures::stream::unfold;
 use muster_core::ids::HostId;
@@ -14,6 +16,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::leader::ToWorker;
 use crate::service::context::Context;
+use crate::service::leaders::Leaders;
 use crate::service::log_source::{self, Source};
 use crate::service::replies::{LogPiece, LogReply, unreachable};
 use crate::service::stopping::{Messages, until_stopped};
@@ -31,6 +34,8 @@ pub(crate) async fn stream(
     deadline: Instant,
 ) -> Result<Output, Status> {
     let mut leadership = context.handle.leadership();
+    let leaders = Leaders::of(&context.handle);
+    let mut nobody = pin!(leaders.nobody());
     loop {
         let now = leadership.borrow_and_update().clone();
         let result = match &now.leader {
@@ -40,8 +45,12 @@ pub(crate) async fn stream(
         };
         match result {
             Err(status) if ErrorReport::of(&status).reason == NOT_LEADER => {
-                let changed = timeout_at(deadline, leadership.changed()).await;
-                if !matches!(changed, Ok(Ok(()))) {
+                let has_changed = tokio::select! {
+                    biased;
+                    () = &mut nobody => false,
+                    changed = timeout_at(deadline, leadership.changed()) => matches!(changed, Ok(Ok(()))),
+                };
+                if !has_changed {
                     return Err(status);
                 }
             }

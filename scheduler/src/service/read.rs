@@ -58,7 +58,7 @@ async fn linearize(context: &Context, deadline: Instant) -> Result<(), Status> {
     tokio::select! {
         biased;
         caught_up = catch_up(context, &leaders, deadline) => caught_up,
-        () = leaders.nobody_for(context.config.raft.replaced_within()) => Err(status::not_leader(None)),
+        () = leaders.nobody() => Err(status::not_leader(None)),
     }
 }
 

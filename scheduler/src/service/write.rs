@@ -31,8 +31,8 @@ const OVERLOADED: &str = "OVERLOADED";
 /// What is told where a leader has lost its majority meanwhile.
 const NOBODY_LEADS: &str =
     "this replica has lost sight of the leader while the write was under way";
-/// What is told where a majority does not answer in time.
-const NOT_AGREED_ON: &str = "no majority of the replicas has agreed in time";
+/// What is told where something, mostly a majority, does not answer in time.
+const NOT_DONE_YET: &str = "it was not done in time, and may be done yet";
 /// Wait before a write is tried again.
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -94,22 +94,24 @@ async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<O
         local_write::check(&write)?;
     }
     let leaders = Leaders::of(&context.handle);
-    let mut nobody = pin!(leaders.nobody_for(context.config.raft.replaced_within()));
-    let mut cause = None;
+    let mut nobody = pin!(leaders.nobody());
+    // Who hands leadership over says what came of it.
+    let hands_over = matches!(write, Kind::TransferLeader(_));
+    let mut earlier = Earlier::default();
     loop {
         let now = leadership.borrow_and_update().clone();
-        let result = tokio::select! {
+        let (result, is_last) = tokio::select! {
             biased;
-            result = attempt(context, &now, write.clone(), deadline) => result,
-            () = &mut nobody => return Err(with_cause(&mut cause, unknown(NOBODY_LEADS))),
+            result = attempt(context, &now, write.clone(), deadline) => (result, false),
+            () = &mut nobody, if !hands_over => (Err(unknown(NOBODY_LEADS)), true),
         };
         let status = match result {
             Ok(outcome) => return Ok(outcome),
-            Err(status) if is_safe_to_repeat(&write, &status) => with_cause(&mut cause, status),
+            Err(status) if is_safe_to_repeat(&write, &status) => earlier.weigh(status),
             Err(status) => return Err(status),
         };
         let retry_at = Instant::now() + RETRY;
-        if retry_at >= deadline {
+        if is_last || retry_at >= deadline {
             return Err(status);
         }
         let change = async {
@@ -145,7 +147,7 @@ async fn attempt(
         _ if now.is_self => {
             let executed = local_write::execute(context, write, deadline);
             let executed = timeout_at(deadline, executed).await;
-            executed.unwrap_or_else(|_| Err(unknown(NOT_AGREED_ON)))
+            executed.unwrap_or_else(|_| Err(unknown(NOT_DONE_YET)))
         }
         Some(leader) if leader.id != context.config.replica_id.get() => {
             let began_ns = now_ns();
@@ -161,17 +163,34 @@ async fn attempt(
     }
 }
 
-/// A change of the replicas whose time is over while a silent replica is asked again is answered what it has waited for.
-fn with_cause(cause: &mut Option<Status>, status: Status) -> Status {
-    let reason = ErrorReport::of(&status).reason;
-    if reason == UNREACHABLE {
-        *cause = Some(status.clone());
-    } else if reason == UNKNOWN_OUTCOME
-        && let Some(cause) = cause
-    {
-        return cause.clone();
+/// What the attempts before the last one said that tells more.
+#[derive(Default)]
+struct Earlier {
+    /// A replica that is needed for a change of the replicas is silent.
+    silent: Option<Status>,
+    /// The write may have taken effect.
+    open: Option<Status>,
+}
+
+impl Earlier {
+    /// The status to answer with if this is the last one: a change of the replicas whose time is over while a silent replica is asked
+    /// again is answered what it has waited for, and what may have been done once is not certainly undone.
+    fn weigh(&mut self, status: Status) -> Status {
+        let reason = ErrorReport::of(&status).reason;
+        let told = match &*reason {
+            UNREACHABLE => {
+                self.silent = Some(status.clone());
+                None
+            }
+            UNKNOWN_OUTCOME => {
+                self.open = Some(status.clone());
+                self.silent.clone()
+            }
+            reason if is_undone(reason) => self.open.clone(),
+            _ => None,
+        };
+        told.unwrap_or(status)
     }
-    status
 }
 
 /// True if nothing was done, or if doing it again answers the same.
@@ -309,20 +328,34 @@ mod tests {
         }
     }
 
+    fn failed(reason: &str, why: &str) -> Status {
+        status::error(Code::Unavailable, reason, why, &[])
+    }
+
     #[test]
     fn a_change_that_waits_for_a_silent_replica_says_so_when_its_time_is_over() {
-        let failed = |reason: &str, why: &str| status::error(Code::Unavailable, reason, why, &[]);
         let over = || failed(UNKNOWN_OUTCOME, "it is still being carried out");
-        let mut cause = None;
-        let told = with_cause(&mut cause, over());
+        let mut earlier = Earlier::default();
+        let told = earlier.weigh(over());
         assert_eq!(told.message(), "it is still being carried out");
         let silent = failed(UNREACHABLE, "replica 4 does not answer");
-        let told = with_cause(&mut cause, silent);
+        let told = earlier.weigh(silent);
         assert_eq!(told.message(), "replica 4 does not answer");
-        let told = with_cause(&mut cause, over());
+        let told = earlier.weigh(over());
         assert_eq!(told.message(), "replica 4 does not answer");
-        let told = with_cause(&mut cause, status::not_leader(None));
+    }
+
+    #[test]
+    fn a_write_that_may_have_been_done_is_not_called_undone() {
+        let mut earlier = Earlier::default();
+        let told = earlier.weigh(status::not_leader(None));
         assert_eq!(ErrorReport::of(&told).reason, status::NOT_LEADER);
+        earlier.weigh(unknown("leadership was lost"));
+        let told = earlier.weigh(status::not_leader(None));
+        assert_eq!(ErrorReport::of(&told).reason, UNKNOWN_OUTCOME);
+        assert_eq!(told.message(), "leadership was lost");
+        let told = earlier.weigh(failed(OVERLOADED, "later"));
+        assert_eq!(ErrorReport::of(&told).reason, OVERLOADED);
     }
 
     #[test]

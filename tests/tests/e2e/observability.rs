@@ -32,8 +32,8 @@ const VARIABLES: [(&str, &str); 3] = [
 ];
 /// How long queries may take to become non-empty.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a call waits that is made while nobody leads: longer than a replica looks for a leader before it says that there is none
-/// (10 s). Who has gone by then was told nothing.
+/// How long a call waits that is made while nobody leads: longer than a replica looks for a leader, whatever its timings, before it says
+/// that there is none. Who has gone by then was told nothing.
 const LEADERLESS_CALL: Duration = Duration::from_secs(12);
 /// Calls of users that were told that nobody leads.
 const LEADERLESS_ANSWERS: &str =

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use muster_raft_store::Timings;
+
 use super::{Invariant, Violation};
 use crate::demo::options::PARTITION_GRACE_MS;
 use crate::run::Fault;
@@ -101,7 +103,7 @@ fn bounds(figures: &FaultFigures) -> Vec<Bound> {
 /// Longest time after which a leader that was killed or silenced has been replaced and users know (L1), where a majority is left to
 /// replace it; none for all other faults.
 fn led_again(fault: Fault) -> Option<Duration> {
-    let elected = RAFT.replaced_within();
+    let elected = Timings::from(RAFT).replaced_within();
     match fault {
         Fault::LeaderKilled | Fault::LeaderAndHostKilled | Fault::SyncFailed => Some(elected),
         // Who asked it waits for as long as one try may take before it asks another one.

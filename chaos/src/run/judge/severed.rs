@@ -1,13 +1,14 @@
 //! L3: a leader that reaches no other replica answers nothing as done, to whomever still reaches it, and says so.
 
 use super::{Invariant, Violation};
-use crate::run::history::Operation;
+use crate::run::history::{Call, Operation};
 use crate::run::nemesis::{Episode, Severed};
 use crate::run::options::LOYAL;
 
 pub(super) fn judge(episodes: &[Episode], operations: &[Operation]) -> Vec<Violation> {
     let severed = episodes.iter().filter_map(|it| it.severed.as_ref());
-    let unsaid = { severed.clone() }.filter_map(|severed| unsaid(severed, operations));
+    let reached = severed.clone().filter(|it| it.is_reached);
+    let unsaid = reached.flat_map(|severed| unsaid(severed, operations));
     let answered = severed.flat_map(|severed| {
         let within = operations.iter().filter(|call| severed.holds(call));
         let by_it = within.filter(|call| call.via.as_ref() == Some(&severed.address));
@@ -23,19 +24,26 @@ pub(super) fn judge(episodes: &[Episode], operations: &[Operation]) -> Vec<Viola
     found.chain(unsaid).collect()
 }
 
-/// Whether whoever asked that leader alone heard nothing of most calls. That it hears nothing of a few is what a busy machine does.
-fn unsaid(severed: &Severed, operations: &[Operation]) -> Option<Violation> {
+/// Kinds of calls of which whoever asked that leader alone was told nothing most times. That it hears nothing of a few is what a busy
+/// machine does.
+fn unsaid(severed: &Severed, operations: &[Operation]) -> Vec<Violation> {
     let within = operations.iter().filter(|call| severed.holds(call));
-    let asked: Vec<_> = within.filter(|call| call.user == LOYAL).collect();
-    let unsaid = asked.iter().filter(|call| call.via.is_none()).count();
-    (unsaid > asked.len() / 2).then(|| Violation {
-        invariant: Invariant::Severed,
-        text: format!(
-            "{} reached no other replica, and said nothing to {unsaid} of {} calls",
-            severed.address,
-            asked.len()
-        ),
-    })
+    let asked = within.filter(|call| call.user == LOYAL);
+    let (reads, writes): (Vec<_>, Vec<_>) =
+        asked.partition(|call| matches!(call.call, Call::Read(_)));
+    let kinds = [("reads", reads), ("writes", writes)];
+    let found = kinds.into_iter().filter_map(|(kind, asked)| {
+        let unsaid = asked.iter().filter(|call| call.via.is_none()).count();
+        (unsaid > asked.len() / 2).then(|| Violation {
+            invariant: Invariant::Severed,
+            text: format!(
+                "{} reached no other replica, and said nothing to {unsaid} of {} {kind}",
+                severed.address,
+                asked.len()
+            ),
+        })
+    });
+    found.collect()
 }
 
 /// How many calls such a leader was asked, or ended.
@@ -63,7 +71,7 @@ mod tests {
 
     use super::*;
     use crate::run::Fault;
-    use crate::run::history::{Answer, Call, Outcome};
+    use crate::run::history::{Answer, Outcome};
 
     fn call(via: &str, span_us: (u64, u64), outcome: Outcome) -> Operation {
         Operation {
@@ -83,6 +91,7 @@ mod tests {
                 address: "a:1".to_owned(),
                 from_us: 1_000,
                 until_us: 5_000,
+                is_reached: true,
             }),
             ..Episode::of(Fault::LeaderParted)
         }];
@@ -117,7 +126,7 @@ mod tests {
         let [found] = &judge(&episodes, &[silent])[..] else {
             panic!("nobody misses the answer");
         };
-        let said = "a:1 reached no other replica, and said nothing to 1 of 1 calls";
+        let said = "a:1 reached no other replica, and said nothing to 1 of 1 reads";
         assert_eq!(found.text, said);
         let wrong = [call("a:1", (1_100, 1_200), done())];
         let found = judge(&episodes, &wrong);

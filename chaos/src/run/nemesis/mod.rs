@@ -49,6 +49,8 @@ pub(super) struct Severed {
     pub(super) from_us: u64,
     /// Until when it was so for certain.
     pub(super) until_us: u64,
+    /// Whether whoever asked it alone reached it: if not, that it said nothing tells nothing.
+    pub(super) is_reached: bool,
 }
 
 /// One fault, from the calm before it until the cluster is whole again. Times are those of the run's clock.

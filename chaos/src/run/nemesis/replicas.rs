@@ -78,6 +78,7 @@ impl Nemesis {
             address: self.cluster.addresses().swap_remove(replica),
             from_us,
             until_us: joined?,
+            is_reached: is_heard,
         });
         if !is_heard {
             // Nobody reached it: what it did not say proves nothing.
