@@ -79,7 +79,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
                 self.read_from_leader(forward).await
             }
             Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(error))) => {
-                Err(ReadError::NoQuorum(error.to_string()))
+                Err(ReadError::NoQuorum(answered(&error.got)))
             }
             Err(RaftError::Fatal(_)) => Err(ReadError::Stopped),
         }
@@ -122,6 +122,16 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             ))),
             Err(_) => Err(ReadError::Stopped),
         }
+    }
+}
+
+/// What is told of a majority that was not reached, for people.
+fn answered(got: &BTreeSet<u64>) -> String {
+    let got: Vec<String> = got.iter().map(u64::to_string).collect();
+    match &got[..] {
+        [] => "no replica answered".to_owned(),
+        [only] => format!("only replica {only} answered"),
+        got => format!("only replicas {} answered", got.join(", ")),
     }
 }
 
@@ -277,4 +287,17 @@ pub(crate) fn followers<M: StateMachine, R: Runtime>(
             heard_ago_ms: heard_ago_ms(id),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_short_of_a_majority_says_who_answered() {
+        let told = |got: &[u64]| answered(&got.iter().copied().collect());
+        assert_eq!(told(&[]), "no replica answered");
+        assert_eq!(told(&[3]), "only replica 3 answered");
+        assert_eq!(told(&[4, 2]), "only replicas 2, 4 answered");
+    }
 }

@@ -143,17 +143,15 @@ async fn ask_worker(
         .with_state(|state| state.host_by_name(&host).map(|host| host.id));
     let id = id.ok_or_else(|| status_of(&Rejection::UnknownHost(host.clone())))?;
     let (session, worker) = { context.directory.find(id) }.ok_or_else(|| unreachable(&host))?;
-    let (id, answer) = context.replies().expect_debug(session);
+    let (awaited, answer) = context.replies().expect_debug(session);
     let order = v1::DebugOrder {
-        id,
+        id: awaited.id,
         what: Some(what),
     };
     if worker.try_send(ToWorker::Debug(Box::new(order))).is_err() {
-        context.replies().forget(id);
         return Err(unreachable(&host));
     }
     let answered = timeout_at(deadline, answer).await;
-    context.replies().forget(id);
     match answered {
         Ok(Ok(answer)) => of_worker(answer),
         Ok(Err(_)) => Err(unreachable(&host)),

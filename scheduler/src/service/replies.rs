@@ -86,6 +86,18 @@ impl LogReply {
     }
 }
 
+/// An answer that somebody waits for: until this is dropped, also because the caller has gone away.
+pub(crate) struct Awaited<'a> {
+    replies: &'a Replies,
+    pub(crate) id: u64,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.replies.forget(self.id);
+    }
+}
+
 impl Replies {
     /// Expects output from a stream.
     pub(crate) fn expect_logs(&self, session: SessionId) -> LogReply {
@@ -103,18 +115,26 @@ impl Replies {
         }
     }
 
-    fn expect_inject(&self, session: SessionId) -> (u64, oneshot::Receiver<v1::InjectResult>) {
+    fn expect_inject(
+        &self,
+        session: SessionId,
+    ) -> (Awaited<'_>, oneshot::Receiver<v1::InjectResult>) {
         let (sender, receiver) = oneshot::channel();
-        (self.expect(session, Kind::Inject(sender)), receiver)
+        (self.await_one(session, Kind::Inject(sender)), receiver)
     }
 
     /// Expects what a worker says of itself.
     pub(crate) fn expect_debug(
         &self,
         session: SessionId,
-    ) -> (u64, oneshot::Receiver<v1::DebugAnswer>) {
+    ) -> (Awaited<'_>, oneshot::Receiver<v1::DebugAnswer>) {
         let (sender, receiver) = oneshot::channel();
-        (self.expect(session, Kind::Debug(sender)), receiver)
+        (self.await_one(session, Kind::Debug(sender)), receiver)
+    }
+
+    fn await_one(&self, session: SessionId, kind: Kind) -> Awaited<'_> {
+        let id = self.expect(session, kind);
+        Awaited { replies: self, id }
     }
 
     fn expect(&self, session: SessionId, kind: Kind) -> u64 {
@@ -324,18 +344,16 @@ pub(crate) async fn inject(
         .directory
         .find(host.id)
         .ok_or_else(|| unreachable(&request.host))?;
-    let (id, answer) = context.replies().expect_inject(session);
+    let (awaited, answer) = context.replies().expect_inject(session);
     let injection = request.injection.unwrap_or_default();
     let order = ToWorker::Inject(Box::new(v1::InjectFault {
-        id,
+        id: awaited.id,
         injection: Some(injection),
     }));
     if worker.try_send(order).is_err() {
-        context.replies().forget(id);
         return Err(unreachable(&request.host));
     }
     let answered = timeout_at(deadline, answer).await;
-    context.replies().forget(id);
     match answered {
         Ok(Ok(v1::InjectResult { error: None, .. })) => Ok(v1::InjectFaultResponse {}),
         Ok(Ok(v1::InjectResult {
@@ -356,5 +374,20 @@ pub(crate) async fn inject(
             ),
             &[("host", request.host)],
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_any_more_once_the_caller_has_gone() {
+        let replies = Replies::default();
+        let (awaited, answer) = replies.expect_inject(SessionId(1));
+        let (other, _answer) = replies.expect_debug(SessionId(1));
+        drop((awaited, answer));
+        let waiting: Vec<u64> = replies.lock().waiting.keys().copied().collect();
+        assert_eq!(waiting, [other.id]);
     }
 }
