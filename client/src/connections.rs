@@ -21,9 +21,6 @@ use crate::retry::innermost;
 /// Silence on a connection after which the peer is asked for a sign of life: a replica that hangs while
 /// it serves a watch is noticed after twice this.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// What a replica is told of the caller's patience is less than that by a tenth, and by this at most: so much an answer has to come back.
-const WAY_BACK_MAX: Duration = Duration::from_millis(250);
-const WAY_BACK_SHARE: u32 = 10;
 
 /// Open connections, by address. Shared by all clones of a client.
 #[derive(Debug)]
@@ -95,10 +92,7 @@ impl Connections {
     }
 
     fn line(&self, channel: Channel, until: Option<Instant>) -> Line {
-        let patience = until.map(|until| {
-            let left = until.saturating_duration_since(Instant::now());
-            left - WAY_BACK_MAX.min(left / WAY_BACK_SHARE)
-        });
+        let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
         self.credential.on(channel, patience)
     }
 

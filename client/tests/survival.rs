@@ -121,9 +121,9 @@ async fn a_replica_is_told_how_long_an_answer_is_waited_for_and_a_stream_may_tak
     let [Some(told), None] = &patience[..] else {
         panic!("{patience:?}");
     };
-    // Of the half second that a try has, a tenth is for the way back.
+    // Of the half second that a try has, to connect takes some.
     let told: u64 = told.strip_suffix('u').unwrap().parse().unwrap();
-    assert!((1..=450_000).contains(&told), "{told}");
+    assert!((100_000..=500_000).contains(&told), "{told}");
 }
 
 #[tokio::test]
@@ -142,7 +142,8 @@ async fn that_the_time_is_over_is_no_answer_of_a_replica() {
         panic!("{failed:?}");
     };
     assert!(tried.iter().all(|it| !it.is_answer), "{tried:?}");
-    assert_eq!(tried.len(), 1);
+    // It was not asked again: the try went on until its end.
+    assert_eq!(replica.calls().len(), 1);
 }
 
 #[tokio::test]

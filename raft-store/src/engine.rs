@@ -78,9 +78,9 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
                 self.read_from_leader(forward).await
             }
-            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(error))) => {
-                Err(ReadError::NoQuorum(answered(&error.got)))
-            }
+            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(error))) => Err(
+                ReadError::NoQuorum(answered(&error.got, self.config.replica_id)),
+            ),
             Err(RaftError::Fatal(_)) => Err(ReadError::Stopped),
         }
     }
@@ -125,13 +125,14 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     }
 }
 
-/// What is told of a majority that was not reached, for people.
-fn answered(got: &BTreeSet<u64>) -> String {
-    let got: Vec<String> = got.iter().map(u64::to_string).collect();
-    match &got[..] {
-        [] => "no replica answered".to_owned(),
+/// What is told of a majority that was not reached, for people. openraft counts the leader, `own`, among those that answered.
+fn answered(got: &BTreeSet<u64>, own: u64) -> String {
+    let others = got.iter().filter(|id| **id != own);
+    let others: Vec<String> = others.map(u64::to_string).collect();
+    match &others[..] {
+        [] => "no other replica answered".to_owned(),
         [only] => format!("only replica {only} answered"),
-        got => format!("only replicas {} answered", got.join(", ")),
+        others => format!("only replicas {} answered", others.join(", ")),
     }
 }
 
@@ -295,9 +296,9 @@ mod tests {
 
     #[test]
     fn who_is_short_of_a_majority_says_who_answered() {
-        let told = |got: &[u64]| answered(&got.iter().copied().collect());
-        assert_eq!(told(&[]), "no replica answered");
-        assert_eq!(told(&[3]), "only replica 3 answered");
-        assert_eq!(told(&[4, 2]), "only replicas 2, 4 answered");
+        let told = |got: &[u64]| answered(&got.iter().copied().collect(), 1);
+        assert_eq!(told(&[1]), "no other replica answered");
+        assert_eq!(told(&[3, 1]), "only replica 3 answered");
+        assert_eq!(told(&[4, 1, 2]), "only replicas 2, 4 answered");
     }
 }

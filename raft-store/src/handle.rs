@@ -220,7 +220,12 @@ impl<M: StateMachine> Handle<M> {
 
     /// What the replica knows of itself and of the others.
     pub fn status(&self) -> Status {
-        self.inner.engine.status()
+        let mut status = self.inner.engine.status();
+        if !status.is_leader && self.inner.leadership.borrow().leader.is_none() {
+            // openraft follows the last leader until somebody is elected.
+            status.leader = None;
+        }
+        status
     }
 
     /// Log index of the membership that the replica goes by; it grows with every change. Cheaper than [`Self::status`].

@@ -117,7 +117,8 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         let leads = metrics.state == ServerState::Leader;
         let is_self = leads && !stopped && self.has_quorum(metrics);
         let hears_leader = self.hears_leader();
-        let leader = leader_of(metrics).filter(|_| if leads { is_self } else { hears_leader });
+        let is_known = !stopped && if leads { is_self } else { hears_leader };
+        let leader = leader_of(metrics).filter(|_| is_known);
         if leader.is_some() {
             self.led = R::Instant::now();
         }
@@ -125,7 +126,7 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
             leader,
             term: metrics.current_term,
             is_self,
-            is_lost: self.led.elapsed() >= self.parts.timings.replaced_within(),
+            is_lost: stopped || self.led.elapsed() >= self.parts.timings.replaced_within(),
             stopped,
         };
         telemetry::leadership(&current);

@@ -123,6 +123,11 @@ async fn a_follower_that_hears_nobody_knows_no_leader_and_is_lost_after_a_while(
         assert!(there.is_ok(), "{what}");
     };
     known("it follows", true, false).await;
+    let mut leadership = group.replicas[follower].leadership();
+    let lost = leadership.wait_for(|now| now.is_lost);
+    // Nothing is written: the leader shows that it lives.
+    let while_idle = timeout(2 * Timings::FAST.replaced_within(), lost).await;
+    assert!(while_idle.is_err(), "a follower of an idle leader is lost");
     // It still reaches the others, and is told nothing.
     group.cut(follower, true, false);
     known("nobody is heard", false, false).await;

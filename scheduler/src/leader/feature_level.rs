@@ -10,6 +10,8 @@ use muster_proto::log::format_of;
 use muster_proto::status;
 use tonic::{Code, Status};
 
+/// Reason of a refusal of what some replica could not read.
+pub(crate) const FEATURE_NOT_YET: &str = "FEATURE_NOT_YET";
 /// The format that every replica reads that does not say which.
 pub(crate) const FORMAT_UNSAID: u8 = 3;
 
@@ -21,7 +23,7 @@ pub(crate) fn check(command: &Command, level: u8) -> Result<(), Status> {
     }
     Err(status::error(
         Code::FailedPrecondition,
-        "FEATURE_NOT_YET",
+        FEATURE_NOT_YET,
         &format!(
             "it needs command format {needed}, and not all replicas are known to read more than {level}; \
              upgrade all of them, or start those that are down"

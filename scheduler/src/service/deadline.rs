@@ -5,9 +5,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 
-/// Kept back of a request's time for the way back, so that the caller gets our reason and not a bare
-/// timeout.
-const MARGIN: Duration = Duration::from_millis(20);
+/// Of a request's time this share is kept for both ways, so that the caller gets our reason and not a bare timeout: it counts from
+/// when it has sent the request.
+const WAY_SHARE: u32 = 10;
+/// More than this is not kept.
+const WAY_MAX: Duration = Duration::from_millis(250);
 
 /// The instant by which a request must be answered: the caller's deadline (`grpc-timeout`), or the
 /// default where it has none.
@@ -17,7 +19,7 @@ pub(crate) fn of(metadata: &MetadataMap, default_ms: u64) -> Instant {
         .and_then(|value| value.to_str().ok())
         .and_then(parse);
     let wait = match given {
-        Some(given) => given.saturating_sub(MARGIN.min(given / 4)),
+        Some(given) => given.saturating_sub(WAY_MAX.min(given / WAY_SHARE)),
         None => Duration::from_millis(default_ms),
     };
     Instant::now() + wait.min(LONGEST)

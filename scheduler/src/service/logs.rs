@@ -38,10 +38,17 @@ pub(crate) async fn stream(
     let mut nobody = pin!(leaders.nobody());
     loop {
         let now = leadership.borrow_and_update().clone();
-        let result = match &now.leader {
-            _ if now.is_self => stream_here(context, request),
-            Some(leader) => through(context, &leader.address, request).await,
-            None => Err(status::not_leader(None)),
+        let begun = async {
+            match &now.leader {
+                _ if now.is_self => stream_here(context, request),
+                Some(leader) => through(context, &leader.address, request).await,
+                None => Err(status::not_leader(None)),
+            }
+        };
+        let result = tokio::select! {
+            biased;
+            begun = begun => begun,
+            () = &mut nobody => return Err(status::not_leader(None)),
         };
         match result {
             Err(status) if ErrorReport::of(&status).reason == NOT_LEADER => {

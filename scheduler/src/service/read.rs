@@ -64,6 +64,7 @@ async fn linearize(context: &Context, deadline: Instant) -> Result<(), Status> {
 
 /// Applies what was committed when this began.
 async fn catch_up(context: &Context, leaders: &Leaders, deadline: Instant) -> Result<(), Status> {
+    let mut before = None;
     loop {
         let leader = leaders.address();
         let read = async {
@@ -79,11 +80,15 @@ async fn catch_up(context: &Context, leaders: &Leaders, deadline: Instant) -> Re
                 return Err(read_status(&ReadError::Stopped));
             }
             Ok(Err(error)) => error,
-            Err(_) => ReadError::NoQuorum("the request's deadline is over".to_owned()),
+            // The last try that came to its end tells more than this one, which did not.
+            Err(_) => before.take().unwrap_or_else(|| {
+                ReadError::NoQuorum("the request's deadline is over".to_owned())
+            }),
         };
         if Instant::now() + RETRY >= deadline {
             return Err(read_status(&error));
         }
+        before = Some(error);
         sleep(RETRY).await;
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Status};
 
 use crate::audit_log::Record;
+use crate::leader::feature_level::FEATURE_NOT_YET;
 use crate::service::addressee::is_undone;
 use crate::service::context::Context;
 use crate::service::forward::unknown;
@@ -108,7 +109,7 @@ async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<O
         let status = match result {
             Ok(outcome) => return Ok(outcome),
             Err(status) if is_safe_to_repeat(&write, &status) => earlier.weigh(status),
-            Err(status) => return Err(status),
+            Err(status) => return Err(earlier.unless_open(status)),
         };
         let retry_at = Instant::now() + RETRY;
         if is_last || retry_at >= deadline {
@@ -190,6 +191,13 @@ impl Earlier {
             _ => None,
         };
         told.unwrap_or(status)
+    }
+
+    /// The status to end with: a refusal for load, or for the age of a replica, says nothing of what may have been done before.
+    fn unless_open(self, status: Status) -> Status {
+        let reason = ErrorReport::of(&status).reason;
+        let is_before_the_log = [OVERLOADED, FEATURE_NOT_YET].contains(&&*reason);
+        self.open.filter(|_| is_before_the_log).unwrap_or(status)
     }
 }
 
@@ -354,8 +362,16 @@ mod tests {
         let told = earlier.weigh(status::not_leader(None));
         assert_eq!(ErrorReport::of(&told).reason, UNKNOWN_OUTCOME);
         assert_eq!(told.message(), "leadership was lost");
-        let told = earlier.weigh(failed(OVERLOADED, "later"));
+        let overloaded = || propose_status(ProposeError::Overloaded { limit: 1 });
+        let told = earlier.unless_open(overloaded());
+        assert_eq!(ErrorReport::of(&told).reason, UNKNOWN_OUTCOME);
+        let told = Earlier::default().unless_open(overloaded());
         assert_eq!(ErrorReport::of(&told).reason, OVERLOADED);
+        let mut earlier = Earlier::default();
+        earlier.weigh(unknown("leadership was lost"));
+        let refused = status::error(Code::NotFound, "UNKNOWN_JOB", "no such job", &[]);
+        let told = earlier.unless_open(refused);
+        assert_eq!(ErrorReport::of(&told).reason, "UNKNOWN_JOB");
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Severed {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::{JobId, Revision};
+    use muster_core::ids::{JobId, RequestId, Revision};
 
     use super::*;
     use crate::run::Fault;
@@ -120,14 +120,31 @@ mod tests {
             via: None,
             ..told.clone()
         };
-        let one_in_two = [silent.clone(), told];
+        let one_in_two = [silent.clone(), told.clone()];
         assert_eq!(judge(&episodes, &one_in_two), []);
         assert_eq!(judged(&episodes, &one_in_two), 2);
-        let [found] = &judge(&episodes, &[silent])[..] else {
+        let [found] = &judge(&episodes, std::slice::from_ref(&silent))[..] else {
             panic!("nobody misses the answer");
         };
         let said = "a:1 reached no other replica, and said nothing to 1 of 1 reads";
         assert_eq!(found.text, said);
+        let nobody_there = [Episode {
+            severed: episodes[0].severed.clone().map(|severed| Severed {
+                is_reached: false,
+                ..severed
+            }),
+            ..Episode::of(Fault::LeaderParted)
+        }];
+        assert_eq!(judge(&nobody_there, std::slice::from_ref(&silent)), []);
+        // Reads are answered, writes are not.
+        let write = |operation: &Operation| Operation {
+            call: Call::Submit(RequestId(1)),
+            ..operation.clone()
+        };
+        let [found] = &judge(&episodes, &[told, write(&silent)])[..] else {
+            panic!("nobody misses the answer to a write");
+        };
+        assert!(found.text.ends_with("1 of 1 writes"), "{}", found.text);
         let wrong = [call("a:1", (1_100, 1_200), done())];
         let found = judge(&episodes, &wrong);
         assert_eq!(found.len(), 1);

@@ -80,8 +80,8 @@ impl Nemesis {
             until_us: joined?,
             is_reached: is_heard,
         });
-        if !is_heard {
-            // Nobody reached it: what it did not say proves nothing.
+        if !is_heard || job.is_none() {
+            // Nobody reached it, or there was nothing to read: what it did not say proves nothing.
             self.effect = Some(Effect::Known(false));
         }
         Ok(self.name_of(replica))
