@@ -51,7 +51,7 @@ fn standing(leadership: &Leadership) -> String {
         _ if leadership.is_self => format!("leads in term {}", leadership.term),
         Some(leader) => format!("follows replica {} at {}", leader.id, leader.address),
         None => {
-            "hears no leader: it is cut off, or there is no majority of the replicas".to_owned()
+            "knows no leader: it is cut off, or there is no majority of the replicas".to_owned()
         }
     }
 }
@@ -90,7 +90,7 @@ mod tests {
         let telling = tokio::spawn(tell(systemd, leadership, stop.clone()));
         tokio::time::sleep(patience / 2).await;
         let waits =
-            "STATUS=hears no leader: it is cut off, or there is no majority of the replicas";
+            "STATUS=knows no leader: it is cut off, or there is no majority of the replicas";
         assert_eq!(
             heard(&listener),
             ["READY=1", waits, "WATCHDOG=1", "WATCHDOG=1"]
