@@ -3,8 +3,9 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-# Number of simulated clusters that `make sim` runs.
+# Number of simulated clusters that `make sim` runs: half of them the same each time, half drawn from the commit.
 SEEDS ?= 200
+COMMIT_SEED := $(shell printf '%d' "0x$$(git rev-parse --short=8 HEAD 2>/dev/null || echo 0)")
 # A trace that the demo replays where it is present; its published distribution elsewhere.
 PHILLY_TRACE ?= ../shared/data/traces/philly_jobs.csv.gz
 # How often `make chaos` makes each fault.
@@ -21,6 +22,8 @@ IMAGE_ENGINE ?= podman
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster
+NEXTEST := $(CACHE)/tools/bin/cargo-nextest nextest
 # End-to-end tests, the demo and the benchmarks start the built programs through these.
 export MUSTER_BIN := $(TARGET)/debug/muster
 export MUSTER_TRAINER_BIN := $(TARGET)/debug/muster-trainer
@@ -38,18 +41,36 @@ dev: build ## leave such a cluster running to play with (Ctrl-C stops it)
 	$(MUSTER_BIN) dev $(ARGS)
 
 .PHONY: build
-build: bootstrap ## build muster, its supervisor and the example trainer
-# The whole workspace, as the tests do: with fewer packages cargo unifies features otherwise and compiles RocksDB again.
-	cargo build --locked --workspace --bins
+build: bootstrap ## build muster, its supervisor and the example trainer, for development
+# Whole workspace and examples: cargo then resolves the same features as for the tests, which share everything that this compiles
+# (docs/adr/0058-one-build-for-programs-and-tests.md; `cargo xtask tidy` checks it).
+	cargo build --locked --workspace --bins --examples
+
+.PHONY: release
+release: bootstrap ## build what users install: optimised, without debug assertions, stripped, into target/dist
+	cargo build --locked --profile release -p muster-cli -p muster-supervisor -p muster-gpu-check
+	scripts/strip-programs $(TARGET)/release $(TARGET)/dist
+
+.PHONY: client
+client: bootstrap ## build the client alone, without RocksDB, replicas and workers, into target/client
+	cargo build --locked --profile release -p muster-cli --no-default-features --target-dir $(TARGET)/client
 
 .PHONY: test
-test: build ## everything that CI tests: unit, golden, property and end-to-end tests, then the simulation
-	cargo test --locked --workspace
-	$(MAKE) --no-print-directory sim
+test: build bootstrap-test ## what CI tests: unit, golden, property and end-to-end tests, then the simulation
+	$(NEXTEST) run --locked --workspace
+	cargo test --locked --package muster-client --doc
+	$(MAKE) --no-print-directory sim ARGS=--skip-mutants
+
+.PHONY: soak
+soak: build bootstrap-test ## all tests, those that CI samples or leaves out among them: trials, chaos runs, known bugs; then the release
+	$(NEXTEST) run --locked --workspace --profile soak
+	cargo test --locked --package muster-client --doc
+	$(MAKE) --no-print-directory sim ARGS=--skip-mutants
+	$(MAKE) --no-print-directory deployment-release
 
 .PHONY: sim
 sim: build ## simulate SEEDS clusters with faults; a failure prints the one command that replays it
-	$(MUSTER_BIN) chaos sim --seeds $(SEEDS) $(ARGS)
+	$(MUSTER_BIN) chaos sim --seeds $(SEEDS) --second-half $(COMMIT_SEED) $(ARGS)
 
 .PHONY: trials
 trials: build ## a training under one fault at a time, on hosts with a network each; what each costs (ARGS='--trial NAME')
@@ -66,8 +87,9 @@ chaos: build ## some 75 minutes of two cores: a cluster under load and every fau
 	$(MUSTER_BIN) chaos sim --seeds $(CHAOS_SEEDS) --faults-seconds 240 --skip-mutants
 
 .PHONY: bench
-bench: build ## measure the figures of docs/benchmarks.md
-	$(TARGET)/debug/muster-bench $(ARGS)
+bench: bootstrap ## measure the figures of docs/benchmarks.md with the release build (ARGS='--quick', ARGS=submit)
+	cargo build --locked --profile release -p muster-cli -p muster-supervisor -p muster-bench
+	MUSTER_BIN=$(TARGET)/release/muster $(TARGET)/release/muster-bench $(ARGS)
 
 .PHONY: evaluation
 evaluation: ## draw up docs/evaluation.md and its pictures again from the traces (ARGS=--check: fail if they differ)
@@ -79,29 +101,32 @@ fuzz: bootstrap ## feed every decoder anything for FUZZ_MINUTES (ARGS=TARGET: th
 	scripts/fuzz --minutes $(FUZZ_MINUTES) $(ARGS)
 
 .PHONY: deb
-deb: build ## build the Debian package into target/package
+deb: release ## build the Debian package of the release into target/package
 	rm -rf $(TARGET)/package
-	scripts/package-deb $(TARGET)/debug $(TARGET)/package
+	scripts/package-deb $(TARGET)/dist $(TARGET)/package
 
 .PHONY: image
 image: deb ## build the container image localhost/muster out of the package (IMAGE_ENGINE=docker: not by podman)
 	$(IMAGE_ENGINE) build --file deploy/container/Containerfile --tag localhost/muster:latest $(TARGET)/package
 
 .PHONY: deployment
-deployment: build ## check units, package, compose file, chart and manifests by their own tools
+deployment: build bootstrap-deployment ## check units, package, compose file, chart and manifests by their own tools
 	scripts/check-deploy $(TARGET)/debug
+
+.PHONY: deployment-release
+deployment-release: release bootstrap-deployment ## the same with the release
+	scripts/check-deploy $(TARGET)/dist
 
 .PHONY: fmt
 fmt: ## format the code
 	cargo fmt --all
-	cargo fmt --manifest-path fuzz/Cargo.toml
+	cargo fmt --manifest-path fuzz/cargo-fuzz/Cargo.toml
 
 .PHONY: lint
 lint: bootstrap ## format check, clippy and the house rules
 	cargo fmt --all --check
-	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo fmt --manifest-path fuzz/cargo-fuzz/Cargo.toml --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo check --manifest-path fuzz/Cargo.toml --locked --target-dir $(TARGET)/fuzz
 	cargo xtask tidy
 
 .PHONY: ci
@@ -111,6 +136,10 @@ ci: ## exactly what CI runs
 .PHONY: bootstrap
 bootstrap: ## install or name what the build needs
 	@scripts/bootstrap
+
+.PHONY: bootstrap-test bootstrap-deployment
+bootstrap-test bootstrap-deployment: bootstrap-%:
+	@scripts/bootstrap --$*
 
 .PHONY: clean
 clean: ## remove what the build made

@@ -1,4 +1,4 @@
-//! Compiles every schema file with protox (pure Rust: no `protoc` is needed to build).
+//! Compiles the schema with `protoc`, which `scripts/bootstrap` brings.
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     files.sort();
     println!("cargo:rerun-if-changed=schema");
 
-    let descriptors = protox::compile(&files, [root])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    std::fs::write(out.join("muster.bin"), prost_bytes(&descriptors))?;
     tonic_prost_build::configure()
         .bytes(".")
         // Ordered maps: the same message has the same bytes, and the core's maps are taken over as they are.
         .btree_map(".")
-        .compile_fds(descriptors)?;
+        // For server reflection.
+        .file_descriptor_set_path(out.join("muster.bin"))
+        .compile_protos(&files, &[root.to_path_buf()])?;
     Ok(())
 }
 
@@ -33,8 +33,4 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn prost_bytes(descriptors: &impl prost::Message) -> Vec<u8> {
-    descriptors.encode_to_vec()
 }

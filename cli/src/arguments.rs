@@ -52,9 +52,6 @@ enum Noun {
     /// What is wrong with GPUs and hosts, by which rule, and how it comes back
     #[command(subcommand)]
     Health(command::health::Verb),
-    /// From inside a task: register checkpoints, hear when to stop
-    #[command(subcommand)]
-    Task(command::task::Verb),
     /// Where jobs wait: a tree with guarantees, limits and weights
     #[command(subcommand)]
     Queue(command::queue::Verb),
@@ -64,9 +61,6 @@ enum Noun {
     /// The scheduler replicas and the cluster as a whole
     #[command(subcommand)]
     Cluster(command::cluster::Verb),
-    /// Save the cluster's state into a file, check it, restore it into a new cluster
-    #[command(subcommand)]
-    Snapshot(command::snapshot::Verb),
     /// Who changed what, from where, and what the answer was
     #[command(subcommand)]
     Audit(command::audit::Verb),
@@ -87,17 +81,6 @@ enum Noun {
     /// Look into the cluster's processes: what they log, and what a bug report needs of them
     #[command(subcommand)]
     Debug(command::debug::Verb),
-    /// Run a scheduler replica
-    Scheduler(command::scheduler::Scheduler),
-    /// Run a worker's agent, or make tokens by which workers join
-    Worker(command::worker::Worker),
-    /// Check settings files of schedulers and workers, print their defaults
-    #[command(subcommand)]
-    Config(command::config::Verb),
-    /// Watch a cluster train a model while its parts are killed
-    Demo(command::demo::Demo),
-    /// Submit the jobs of a trace, faster than they happened
-    Replay(command::replay::Replay),
     /// Play a trace through the real planner in virtual time
     ///
     /// Every decision is the real planner's. Prints a table of delays, completion times, utilisation and fairness; with
@@ -111,11 +94,9 @@ enum Noun {
     /// Run scripts against the scheduling engine, without a cluster
     #[command(subcommand)]
     Scenario(command::scenario::Verb),
-    /// Run a small cluster on this machine to play with
-    Dev(command::demo::Dev),
-    /// Prove that it survives: simulated clusters and real ones, under faults
-    #[command(subcommand)]
-    Chaos(command::chaos::Chaos),
+    #[cfg(feature = "server")]
+    #[command(flatten)]
+    Server(command::server::Noun),
     /// Print a completion script for a shell
     Completion(command::completion::Completion),
 }
@@ -196,69 +177,49 @@ impl CommandLine {
     /// Does what was asked for.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let options = &self.options;
-        let request = match self.noun {
-            Noun::Scheduler(scheduler) => return scheduler.run(),
-            Noun::Worker(worker) if worker.is_service() => return worker.serve(),
-            Noun::Demo(demo) => return demo.run(),
-            Noun::Dev(dev) => return dev.run(),
-            Noun::Chaos(chaos) => return chaos.run(options),
-            Noun::Simulate(simulate) => return simulate.run(options),
-            Noun::Completion(completion) => return completion.run(options),
-            Noun::Task(verb) => return verb.run(options),
-            Noun::Config(verb) => return verb.run(options),
-            Noun::Cert(verb) => return verb.run(options),
-            Noun::Scenario(verb) => return verb.run(options),
-            request => request,
-        };
-        // Whoever reads what we write may pause, and connections must be looked after meanwhile: not on the thread that writes.
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(RUNTIME_THREADS)
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
-        let ended = runtime.block_on(async {
-            spans::export_by_variable()?;
-            let ended = request.run(options).await;
-            spans::finish().await;
-            ended
-        });
-        // Else a name server that is silent would keep it for longer than its deadline.
-        runtime.shutdown_timeout(AFTERMATH_MAX);
-        ended
+        match self.noun {
+            Noun::Job(verb) => in_runtime(verb.run(options)),
+            Noun::Pipeline(verb) => in_runtime(verb.run(options)),
+            Noun::Host(verb) => in_runtime(verb.run(options)),
+            Noun::Gpu(verb) => in_runtime(verb.run(options)),
+            Noun::Queue(verb) => in_runtime(verb.run(options)),
+            Noun::Topology(verb) => in_runtime(verb.run(options)),
+            Noun::Health(verb) => in_runtime(verb.run(options)),
+            Noun::Cluster(verb) => in_runtime(verb.run(options)),
+            Noun::Audit(verb) => in_runtime(verb.run(options)),
+            Noun::Debug(verb) => in_runtime(verb.run(options)),
+            Noun::User(verb) => in_runtime(verb.run(options)),
+            Noun::Cert(verb) => verb.run(options),
+            Noun::BlockHost(block) => in_runtime(block.run(options)),
+            Noun::UnblockHost(unblock) => in_runtime(unblock.run(options)),
+            Noun::BlockGpu(block) => in_runtime(block.run(options)),
+            Noun::UnblockGpu(unblock) => in_runtime(unblock.run(options)),
+            Noun::Simulate(simulate) => simulate.run(options),
+            Noun::Scenario(verb) => verb.run(options),
+            #[cfg(feature = "server")]
+            Noun::Server(noun) => noun.run(options),
+            Noun::Completion(completion) => completion.run(options),
+        }
     }
 }
 
-impl Noun {
-    async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        match self {
-            Self::Job(verb) => verb.run(options).await,
-            Self::Pipeline(verb) => verb.run(options).await,
-            Self::Host(verb) => verb.run(options).await,
-            Self::Gpu(verb) => verb.run(options).await,
-            Self::Queue(verb) => verb.run(options).await,
-            Self::Topology(verb) => verb.run(options).await,
-            Self::Health(verb) => verb.run(options).await,
-            Self::Cluster(verb) => verb.run(options).await,
-            Self::Snapshot(verb) => verb.run(options).await,
-            Self::Audit(verb) => verb.run(options).await,
-            Self::Debug(verb) => verb.run(options).await,
-            Self::BlockHost(block) => block.run(options).await,
-            Self::UnblockHost(unblock) => unblock.run(options).await,
-            Self::BlockGpu(block) => block.run(options).await,
-            Self::UnblockGpu(unblock) => unblock.run(options).await,
-            Self::Scheduler(scheduler) => scheduler.run(),
-            Self::Worker(worker) => worker.run(options).await,
-            Self::Replay(replay) => replay.run(options).await,
-            Self::Demo(demo) => demo.run(),
-            Self::Dev(dev) => dev.run(),
-            Self::Chaos(chaos) => chaos.run(options),
-            Self::Simulate(simulate) => simulate.run(options),
-            Self::Completion(completion) => completion.run(options),
-            Self::Scenario(verb) => verb.run(options),
-            Self::Task(verb) => verb.run(options),
-            Self::Config(verb) => verb.run(options),
-            Self::Cert(verb) => verb.run(options),
-            Self::User(verb) => verb.run(options).await,
-        }
-    }
+/// Runs a command that talks to a cluster.
+pub(crate) fn in_runtime(
+    command: impl Future<Output = Result<Exit, Failure>>,
+) -> Result<Exit, Failure> {
+    // Standard output may block its writer, and connections need attention meanwhile: not on the thread that writes.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(RUNTIME_THREADS)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
+    let ended = runtime.block_on(async {
+        spans::export_by_variable()?;
+        let ended = command.await;
+        spans::finish().await;
+        ended
+    });
+    // Without a limit, a silent name server would keep the process beyond its deadline.
+    runtime.shutdown_timeout(AFTERMATH_MAX);
+    ended
 }

@@ -1,7 +1,6 @@
 //! Which cluster a command talks to, and how patiently.
 
 use std::env;
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,9 +13,8 @@ use crate::contexts::{self, Cluster, read_token};
 use crate::failure::Failure;
 use crate::output::{Format, Screen};
 use crate::parse;
+use crate::platform;
 
-/// The users of this host.
-const USERS: &str = "/etc/passwd";
 /// Longest that one request takes, all tries together, where nothing else is said.
 const DEADLINE: Duration = Duration::from_secs(15);
 
@@ -273,37 +271,12 @@ impl Moment {
 
 /// Who runs the command: the author of what it does. In containers no variable tells.
 pub(crate) fn current_user() -> String {
-    let uid = rustix::process::getuid().as_raw();
     ["MUSTER_USER", "USER", "LOGNAME"]
         .iter()
         .find_map(|name| variable(name))
-        .or_else(|| name_of(uid, &fs::read_to_string(USERS).ok()?))
-        .unwrap_or_else(|| format!("uid-{uid}"))
-}
-
-/// The name of a user of this host, one a line: the name first, the number third.
-fn name_of(uid: u32, users: &str) -> Option<String> {
-    users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let (name, number) = (fields.next()?, fields.nth(1)?);
-        let is_theirs = !name.is_empty() && number.parse::<u32>() == Ok(uid);
-        is_theirs.then(|| name.to_owned())
-    })
+        .unwrap_or_else(platform::user_name)
 }
 
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_user_has_the_name_of_the_first_line_with_their_number() {
-        let users = "root:x:0:0:root:/root:/bin/sh\n# none\n\ntoor:x:0:0::/:\nada:x:1000:1000::/home/ada:\n";
-        assert_eq!(name_of(0, users).as_deref(), Some("root"));
-        assert_eq!(name_of(1000, users).as_deref(), Some("ada"));
-        assert_eq!(name_of(7, users), None);
-    }
 }

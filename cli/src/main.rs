@@ -11,28 +11,23 @@ mod connection;
 mod contexts;
 mod exit;
 mod failure;
+#[cfg(feature = "server")]
 mod logging;
 mod output;
 mod parse;
+mod platform;
+#[cfg(feature = "server")]
 mod service;
+#[cfg(feature = "server")]
 mod settings;
 mod spans;
 mod view;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use muster_settings::LogFormat;
-
 fn main() -> ExitCode {
-    // `muster supervise DIRECTORY`: for workers without `muster-supervise` beside them, hidden from people.
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    if let Some(code) = muster_worker::supervisor::run(&words) {
-        return code;
-    }
-    // `muster ask-gpus`: for workers, whose GPUs' driver may hang, hidden from people too.
-    let log = || logging::start(LogFormat::Json).map_err(|failure| failure.text());
-    if let Some(code) = muster_worker::gpu::helper::run(&words, log) {
+    #[cfg(feature = "server")]
+    if let Some(code) = run_helper() {
         return code;
     }
     let command = match arguments::parse() {
@@ -46,4 +41,17 @@ fn main() -> ExitCode {
             failure.exit().into()
         }
     }
+}
+
+/// Runs a helper process of a worker, if that is what this process was started as.
+#[cfg(feature = "server")]
+fn run_helper() -> Option<ExitCode> {
+    let words: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
+    // `muster supervise DIRECTORY`: for workers without `muster-supervise` beside them, hidden from people.
+    if let Some(code) = muster_worker::supervisor::run(&words) {
+        return Some(code);
+    }
+    // `muster ask-gpus`: for workers, whose GPUs' driver may hang, hidden from people too.
+    let log = || logging::start(muster_settings::LogFormat::Json).map_err(|failure| failure.text());
+    muster_worker::gpu::helper::run(&words, log)
 }

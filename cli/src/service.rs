@@ -12,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 
 use self::reload::Reloader;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::logging;
 use crate::settings::{Service, Source};
 use crate::spans;
@@ -130,21 +130,6 @@ impl Signals {
         }
         self.next().await;
     }
-}
-
-/// An error with all its causes on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

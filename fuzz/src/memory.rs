@@ -14,7 +14,7 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 ///
 /// # Panics
 /// If it takes more: then a length is believed before its bytes have come.
-pub fn bounded(input: &[u8], constant: usize, decode: impl FnOnce()) {
+pub(crate) fn bounded(input: &[u8], constant: usize, decode: impl FnOnce()) {
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
     decode();

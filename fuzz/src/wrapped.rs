@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 /// A stored record's frame: version, CRC-32, message.
 #[must_use]
-pub fn framed(message: &[u8]) -> Vec<u8> {
+pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
     let mut bytes = vec![1];
     bytes.extend(crc32fast::hash(message).to_le_bytes());
     bytes.extend(message);
@@ -18,7 +18,7 @@ pub fn framed(message: &[u8]) -> Vec<u8> {
 
 /// An LZ4 frame.
 #[must_use]
-pub fn lz4(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn lz4(bytes: &[u8]) -> Vec<u8> {
     let mut packed = lz4_flex::frame::FrameEncoder::new(Vec::new());
     crate::or_panic(packed.write_all(bytes), "memory takes everything");
     crate::or_panic(packed.finish(), "memory takes everything")
@@ -26,7 +26,7 @@ pub fn lz4(bytes: &[u8]) -> Vec<u8> {
 
 /// A snapshot file: a header's message and the data, which is packed already.
 #[must_use]
-pub fn snapshot(header: &[u8], packed: &[u8]) -> Vec<u8> {
+pub(crate) fn snapshot(header: &[u8], packed: &[u8]) -> Vec<u8> {
     let mut bytes = b"MUSTSNAP".to_vec();
     bytes.extend(1u32.to_le_bytes());
     let trailer = SnapshotTrailer {
@@ -45,7 +45,7 @@ pub fn snapshot(header: &[u8], packed: &[u8]) -> Vec<u8> {
 
 /// A backup that is not sealed, of one chunk with this content.
 #[must_use]
-pub fn backup(content: &[u8]) -> Vec<u8> {
+pub(crate) fn backup(content: &[u8]) -> Vec<u8> {
     let mut bytes = b"MUSTBACK".to_vec();
     bytes.extend(1u32.to_le_bytes());
     bytes.extend([0; 20]);

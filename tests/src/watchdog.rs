@@ -2,8 +2,8 @@
 //!
 //! A test that waits for what never comes would hold up all that follow, and whoever waits for them would learn neither its
 //! name nor what its cluster did. So a cluster has a limit of life. When it is over, the ends of its logs are shown and its
-//! processes killed: what the test waits for fails, and with it the test, by its name. One that not even that ends takes the
-//! whole run with it.
+//! processes killed: what the test waits for fails, and with it the test, by its name. A test that not even that ends is ended by
+//! the test runner (.config/nextest.toml).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,6 @@ use crate::processes::{in_folder, words_of};
 /// How long a test may hold a cluster, and how long a command of a test may run. The slowest test holds one for about a minute
 /// on two cores.
 pub(crate) const TEST_LIMIT: Duration = Duration::from_secs(300);
-/// How long a test may take to fail once its cluster is gone.
-const END_LIMIT: Duration = Duration::from_secs(90);
-/// How a run of tests ends that has failed, as the standard harness does it.
-const TESTS_FAILED: i32 = 101;
 /// Lines of a log that are shown, but for those of this level.
 const TAIL_LINES: usize = 25;
 const DETAIL: &str = " DEBUG ";
@@ -42,8 +38,7 @@ impl Watchdog {
         let test = thread::current().name().unwrap_or("a test").to_owned();
         let (alive, dropped) = sync_channel::<()>(0);
         thread::spawn(move || {
-            let over = |limit| dropped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
-            if over(limit) {
+            if dropped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 note(&format!(
                     "{test} is not over after {limit:?}: killing its cluster"
                 ));
@@ -52,24 +47,10 @@ impl Watchdog {
                     note(&format!("runs: {pid} {}", words_of(pid)));
                 }
                 sweep(&folder);
-                if over(END_LIMIT) {
-                    note(&format!(
-                        "{test} hangs, {END_LIMIT:?} after its cluster is gone: ending all tests"
-                    ));
-                    end_all();
-                }
             }
         });
         Self { _alive: alive }
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "no destructor can run while the test that hangs holds what it would end"
-)]
-fn end_all() {
-    std::process::exit(TESTS_FAILED);
 }
 
 /// Prints the ends of all logs of a cluster: each member has a folder of its own in the cluster's, or a file named after it.

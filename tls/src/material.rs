@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,13 +17,12 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use crate::error::TlsError;
 use crate::life::Life;
 use crate::peer_role::{PeerRole, role_of};
+use crate::private_file::is_open_to_others;
 use crate::settings::TlsSettings;
 use crate::watched::{Files, Watched};
 
 /// HTTP/2, the only protocol that is spoken.
 const PROTOCOL: &[u8] = b"h2";
-/// Bits of a file's mode that let others than its owner and group read or write it.
-const MODE_OF_OTHERS: u32 = 0o007;
 
 const RELOADS: &str = "muster_tls_reloads_total";
 const RENEWALS: &str = "muster_tls_renewals_total";
@@ -341,8 +339,7 @@ fn read(option: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
 
 /// Where secrets are mounted, a group may read them; everybody never should.
 fn warn_if_public(key: &Path) {
-    let mode = fs::metadata(key).map(|metadata| metadata.permissions().mode());
-    if mode.is_ok_and(|mode| mode & MODE_OF_OTHERS != 0) {
+    if is_open_to_others(key) {
         tracing::warn!(key = %key.display(), "everybody on this machine may read the private key: `chmod 600` it");
     }
 }

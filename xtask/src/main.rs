@@ -40,10 +40,12 @@ fn main() -> Result<ExitCode> {
     }
 }
 
-/// The folder of the workspace.
+/// The folder of the workspace: where `cargo xtask` is called, else the working directory.
 fn root() -> Result<PathBuf> {
     // Of this run: a program out of a cache may have been compiled in another checkout.
-    let folder = env::var_os("CARGO_MANIFEST_DIR").context("call it by `cargo xtask`")?;
+    let Some(folder) = env::var_os("CARGO_MANIFEST_DIR") else {
+        return env::current_dir().context("the working directory is gone");
+    };
     let root = Path::new(&folder).parent();
     root.map(Path::to_path_buf)
         .context("xtask lies in the workspace")

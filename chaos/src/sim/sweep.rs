@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::num::NonZero;
+use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -47,12 +48,14 @@ pub struct SweepOptions {
     pub first: u64,
     /// Number of seeds.
     pub seeds: u64,
+    /// Where the second half of the seeds begins; right after the first half by default.
+    pub second_half: Option<u64>,
     /// Simulated seconds with faults, per world.
     pub faults_s: u64,
     /// Whether each world gets a line, not only those that fail.
     pub all_lines: bool,
-    /// Whether the judges must find the mutants, too.
-    pub mutants: bool,
+    /// Mutants that the judges must find.
+    pub mutants: Vec<Mutant>,
     /// A known bug that is switched on in every world.
     pub mutant: Option<Mutant>,
     /// Which acts are carried out.
@@ -63,6 +66,19 @@ pub struct SweepOptions {
     pub scale: Scale,
     /// This program, to run one world in a process of its own.
     pub program: Option<PathBuf>,
+}
+
+impl SweepOptions {
+    /// The seeds, in the order in which they are run.
+    #[must_use]
+    pub fn ranges(&self) -> [Range<u64>; 2] {
+        let half = self.seeds.div_ceil(2);
+        let second = self
+            .second_half
+            .unwrap_or_else(|| self.first.saturating_add(half));
+        [(self.first, half), (second, self.seeds - half)]
+            .map(|(start, count)| start..start.saturating_add(count))
+    }
 }
 
 /// The outcome of a sweep.
@@ -167,6 +183,12 @@ impl SweepReport {
             "\n{} worlds of {} s with faults and a quiet end: {} acknowledged jobs, {} task starts, {} messages",
             sums.worlds, self.options.faults_s, sums.acknowledged, sums.task_starts, sums.messages
         )?;
+        let ranges = self.options.ranges();
+        let ranges = ranges.iter().filter(|range| !range.is_empty());
+        let seeds: Vec<_> = ranges
+            .map(|range| format!("{} to {}", range.start, range.end - 1))
+            .collect();
+        writeln!(formatter, "seeds {}", seeds.join(", "))?;
         let hours = sums.simulated_ms as f64 / HOUR_MS;
         let core_hours = sums.spent.as_secs_f64() * 1_000.0 / HOUR_MS;
         writeln!(
@@ -338,11 +360,7 @@ impl fmt::Display for SweepReport {
 pub fn sweep(options: SweepOptions, progress: &mut (dyn Write + Send)) -> io::Result<SweepReport> {
     let (sums, failures, first) = Sweep::run(&options, progress)?;
     let meta = meta_test(&options, first.as_ref())?;
-    let mutants = if options.mutants {
-        find_all(&options)?
-    } else {
-        Vec::new()
-    };
+    let mutants = find_all(&options)?;
     Ok(SweepReport {
         options,
         failures,
@@ -363,14 +381,14 @@ fn world_of(options: &SweepOptions, seed: u64, mutant: Option<Mutant>) -> WorldO
     }
 }
 
-/// Looks for every mutant, in their order.
+/// Looks for every mutant of the options, in their order.
 fn find_all(options: &SweepOptions) -> io::Result<Vec<(Mutant, Option<Find>)>> {
     let next = AtomicUsize::new(0);
     let find_some = || {
         let mut found = Vec::new();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            match Mutant::ALL.get(number) {
+            match options.mutants.get(number) {
                 Some(mutant) => found.push((number, (*mutant, find(*mutant, options)?))),
                 None => return Ok(found),
             }
@@ -423,7 +441,11 @@ impl<'a> Sweep<'a> {
         options: &'a SweepOptions,
         progress: &'a mut (dyn Write + Send),
     ) -> io::Result<(Sums, Vec<Report>, Option<Report>)> {
-        let next = AtomicU64::new(options.first);
+        let seeds = Mutex::new(options.ranges().into_iter().flatten());
+        let next = || {
+            let mut seeds = seeds.lock().unwrap_or_else(PoisonError::into_inner);
+            seeds.next()
+        };
         let sweep = Mutex::new(Self {
             options,
             sums: Sums::default(),
@@ -477,22 +499,19 @@ fn core_time() -> Duration {
 }
 
 fn run_some(
-    next: &AtomicU64,
+    next: &impl Fn() -> Option<u64>,
     options: &SweepOptions,
     sweep: &Mutex<Sweep<'_>>,
     judges: impl Fn() -> Judges,
 ) -> io::Result<()> {
-    loop {
-        let seed = next.fetch_add(1, Ordering::Relaxed);
-        if seed >= options.first + options.seeds {
-            return Ok(());
-        }
+    while let Some(seed) = next() {
         let before = core_time();
         let report = judged(&world_of(options, seed, options.mutant), &judges())?;
         let spent = core_time().saturating_sub(before);
         let mut sweep = sweep.lock().unwrap_or_else(PoisonError::into_inner);
         sweep.take(report, spent)?;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -500,27 +519,64 @@ fn run_some(
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_short_sweep_holds_and_finds_every_mutant() {
+    /// Sweeps four worlds; the mutants must be found in them or soon after.
+    fn short_sweep_finds(mutants: &[Mutant]) {
         let options = SweepOptions {
             // What takes longest to be found shows in these or soon after.
             first: 103,
             seeds: 4,
             faults_s: 60,
             all_lines: true,
-            mutants: true,
+            mutants: mutants.to_vec(),
             ..SweepOptions::default()
         };
         let mut lines = Vec::new();
         let report = sweep(options, &mut lines).unwrap();
         assert!(report.holds(), "{report}");
-        assert_eq!(report.mutants.len(), Mutant::ALL.len());
+        assert_eq!(report.mutants.len(), mutants.len());
         assert_eq!(String::from_utf8(lines).unwrap().lines().count(), 4);
         let text = report.to_string();
         assert!(text.contains("cluster-hours per core-hour"), "{text}");
+        assert!(text.contains("seeds 103 to 104, 105 to 106"), "{text}");
         // Every bug that was found comes with the command that shows it again.
         let replays = text.lines().filter(|line| line.contains("replay: muster"));
-        assert_eq!(replays.count(), Mutant::ALL.len());
+        assert_eq!(replays.count(), mutants.len());
+    }
+
+    /// One mutant of each part: log, agent, supervisor, reads.
+    #[test]
+    fn a_short_sweep_holds_and_finds_a_mutant_of_each_part() {
+        short_sweep_finds(&[
+            Mutant::AckBeforeSync,
+            Mutant::ObeyOldOrders,
+            Mutant::BeginsAlone,
+            Mutant::StaleReads,
+        ]);
+    }
+
+    mod soak {
+        use super::*;
+
+        #[test]
+        fn a_short_sweep_holds_and_finds_every_mutant() {
+            short_sweep_finds(&Mutant::ALL);
+        }
+    }
+
+    #[test]
+    fn half_of_the_seeds_may_begin_elsewhere() {
+        let options = |seeds, second_half| SweepOptions {
+            first: 5,
+            seeds,
+            second_half,
+            ..SweepOptions::default()
+        };
+        let seeds = |options: SweepOptions| -> Vec<u64> {
+            options.ranges().into_iter().flatten().collect()
+        };
+        assert_eq!(seeds(options(5, None)), [5, 6, 7, 8, 9]);
+        assert_eq!(seeds(options(5, Some(100))), [5, 6, 7, 100, 101]);
+        assert_eq!(seeds(options(1, Some(100))), [5]);
     }
 
     /// Whoever reads the last line only must not take it for proved.

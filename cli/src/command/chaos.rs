@@ -20,9 +20,8 @@ use super::demo::{own_binary, runtime, trainer_program};
 use super::inject::Inject;
 use crate::connection::Options;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, render_document};
-use crate::service;
 
 /// Longest that a cluster which is being stopped is waited for.
 const STOP_MAX: Duration = Duration::from_secs(30);
@@ -159,7 +158,7 @@ async fn play<Report, Error: std::error::Error + 'static>(
     let stopped = || Failure::new(format!("{what} stopped: interrupted"));
     tokio::select! {
         played = played => {
-            played.map_err(|error| Failure::new(format!("{what} stopped: {}", service::chain(&error))))
+            played.map_err(|error| Failure::new(format!("{what} stopped: {}", chain(&error))))
         }
         _ = guard_gone => Err(stopped()),
         _ = tokio::signal::ctrl_c() => Err(stopped()),

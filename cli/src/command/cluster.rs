@@ -1,5 +1,6 @@
 //! `muster cluster`.
 
+#[cfg(feature = "server")]
 mod recover;
 mod replicas;
 
@@ -37,6 +38,7 @@ pub(crate) enum Verb {
     /// Make another replica lead
     TransferLeader(TransferLeader),
     /// Go on with one replica when a majority is lost for good; no cluster is needed
+    #[cfg(feature = "server")]
     Recover(recover::Recover),
     /// Make the replica that answers write a snapshot and drop the log before it
     Snapshot,
@@ -71,6 +73,7 @@ impl Verb {
             Self::Remove(remove) => remove.run(options).await,
             Self::Replace(replace) => replace.run(options).await,
             Self::TransferLeader(transfer) => transfer.run(options).await,
+            #[cfg(feature = "server")]
             Self::Recover(recover) => recover.run(options),
             Self::Snapshot => snapshot(options).await,
         }

@@ -9,6 +9,7 @@ use muster_core::state::State;
 use muster_proto::v1;
 
 use super::blocking::{self, BlockOptions, DrainOptions, Target, Terms};
+#[cfg(feature = "server")]
 use super::gpu_check::Check;
 use super::listing::{StandingFilter, check_hosts, show};
 use crate::connection::{Moment, Options};
@@ -31,6 +32,7 @@ pub(crate) enum Verb {
     /// Prints a line for each GPU with figures behind `|`, as Nagios plugins do, and ends with 0 if all are well, 2 if something
     /// is wrong with one, and 3 if one could not be checked. Workers run it where their settings name it as
     /// `health.active_check`.
+    #[cfg(feature = "server")]
     Check(Check),
 }
 
@@ -84,6 +86,7 @@ impl Verb {
             Self::List(list) => list.run(options).await,
             Self::Block(block) => block.run(options).await,
             Self::Unblock(unblock) => unblock.run(options).await,
+            #[cfg(feature = "server")]
             Self::Check(check) => check.run(options),
         }
     }

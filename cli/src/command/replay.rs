@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::output::{Format, render_document, span};
 use crate::parse;
 
@@ -90,8 +90,8 @@ impl Replay {
             let generator = PhillyGenerator::new(self.seed);
             return Ok(generator.skip(self.skip).take(count).collect());
         };
-        let jobs = read_jobs(path, self.skip, count)
-            .map_err(|error| Failure::usage(crate::service::chain(&error)))?;
+        let jobs =
+            read_jobs(path, self.skip, count).map_err(|error| Failure::usage(chain(&error)))?;
         if jobs.is_empty() {
             let message = format!(
                 "{} has no job after the first {}",

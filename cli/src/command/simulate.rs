@@ -21,10 +21,9 @@ use self::what_if::{Shared, WhatIf};
 use super::configuration::{ConfigFile, unusable};
 use crate::connection::Options;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, render_document, span};
 use crate::parse;
-use crate::service::chain;
 
 /// The bar of one policy: ended jobs out of all.
 const PROGRESS: &str = "{prefix:>10} {bar:32} {percent:>3}% {msg}";

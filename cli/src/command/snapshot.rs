@@ -12,9 +12,8 @@ use muster_tls::is_loopback;
 
 use crate::connection::Options;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, instant, render_document};
-use crate::service::chain;
 use crate::view::BackupView;
 
 /// By how much a machine's clock may be behind that of the replica that saved a file: as far as clocks that are kept differ, and

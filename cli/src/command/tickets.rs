@@ -10,7 +10,6 @@ use clap::Args;
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
 use muster_core::ids::Revision;
 use muster_proto::v1;
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -21,6 +20,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{instant, note};
 use crate::parse;
+use crate::platform::{kill_group, own_group};
 use crate::view::component_name;
 
 /// After which a program that failed is called again, and the list is looked through although nothing is told.
@@ -162,12 +162,13 @@ impl Case {
 /// Calls the program for a case.
 async fn call(program: &[String], case: &Case, limit: Duration) -> Result<(), String> {
     let (name, arguments) = program.split_first().ok_or("no program is named")?;
-    let mut child = Command::new(name)
+    let mut command = Command::new(name);
+    command
         .args(arguments)
         .envs(&case.variables)
         .stdin(Stdio::null())
-        .process_group(0)
-        .kill_on_drop(true)
+        .kill_on_drop(true);
+    let mut child = own_group(&mut command)
         .spawn()
         .map_err(|error| format!("{name}: {error}"))?;
     match timeout(limit, child.wait()).await {
@@ -187,9 +188,7 @@ async fn call(program: &[String], case: &Case, limit: Duration) -> Result<(), St
 
 /// Kills a program with all of its group, and waits for its end.
 async fn kill(child: &mut Child) -> std::io::Result<()> {
-    if let Some(group) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
-        kill_process_group(group, Signal::KILL)?;
-    }
+    kill_group(child)?;
     match timeout(REAPED, child.wait()).await {
         Ok(ended) => ended.map(drop),
         Err(elapsed) => Err(elapsed.into()),

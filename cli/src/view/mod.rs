@@ -3,6 +3,7 @@
 //! The JSON form of every type here is an interface, documented in `docs/cli-json.md`.
 
 mod audit;
+#[cfg(feature = "server")]
 mod backup;
 mod blame;
 mod block;
@@ -31,6 +32,7 @@ mod what_if;
 mod word;
 
 pub(crate) use audit::AuditView;
+#[cfg(feature = "server")]
 pub(crate) use backup::BackupView;
 pub(crate) use blame::BlameView;
 pub(crate) use event::{EventView, HostNames};

@@ -1,7 +1,7 @@
 //! The data: 1,797 handwritten digits of 8 x 8 pixels (UCI "Optical Recognition of Handwritten Digits").
 
-use smartcore::dataset::digits;
-
+/// One sample a line: [`FEATURES`] pixels, then the digit. Origin and licence: `data/README.md`.
+const DIGITS: &str = include_str!("../data/optdigits.csv");
 /// Pixels of a sample.
 pub(crate) const FEATURES: usize = 64;
 /// Digits to tell apart.
@@ -21,6 +21,27 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
+    /// Parses one sample from each line.
+    fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
+        let mut samples = Self {
+            pixels: Vec::new(),
+            labels: Vec::new(),
+        };
+        for line in lines {
+            let mut fields = line.split(',').map(|field| {
+                field
+                    .parse::<u8>()
+                    .expect("the data set is part of the program and holds small integers")
+            });
+            let pixels = fields.by_ref().take(FEATURES);
+            samples
+                .pixels
+                .extend(pixels.map(|pixel| f32::from(pixel) / PIXEL_MAX));
+            samples.labels.extend(fields.map(usize::from));
+        }
+        samples
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.labels.len()
@@ -43,22 +64,15 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// Reads the data set out of the package that ships it.
+    /// Parses the data set that is compiled in.
     pub(crate) fn load() -> Self {
-        let set = digits::load_dataset();
-        let pixels: Vec<f32> = set.data.iter().map(|pixel| pixel / PIXEL_MAX).collect();
-        let labels: Vec<usize> = set.target.iter().map(|digit| *digit as usize).collect();
-        let (training_pixels, test_pixels) = pixels.split_at(TRAINING_SAMPLES * FEATURES);
-        let (training_labels, test_labels) = labels.split_at(TRAINING_SAMPLES);
+        let (training, test): (Vec<_>, Vec<_>) = DIGITS
+            .lines()
+            .enumerate()
+            .partition(|(index, _)| *index < TRAINING_SAMPLES);
         Self {
-            training: Samples {
-                pixels: training_pixels.to_vec(),
-                labels: training_labels.to_vec(),
-            },
-            test: Samples {
-                pixels: test_pixels.to_vec(),
-                labels: test_labels.to_vec(),
-            },
+            training: Samples::parse(training.iter().map(|(_, line)| *line)),
+            test: Samples::parse(test.iter().map(|(_, line)| *line)),
         }
     }
 }
@@ -72,6 +86,7 @@ mod tests {
         let data = Data::load();
         assert_eq!(data.training.len() + data.test.len(), 1_797);
         for part in [&data.training, &data.test] {
+            assert_eq!(part.pixels.len(), part.len() * FEATURES);
             let mut seen = [false; CLASSES];
             for index in 0..part.len() {
                 let (pixels, digit) = part.sample(index);

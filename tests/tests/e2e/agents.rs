@@ -8,7 +8,7 @@ use muster_tests::{
 };
 
 const ONE_WORKER: Shape = Shape {
-    replicas: 3,
+    replicas: 1,
     workers: 1,
     gpus: 2,
 };

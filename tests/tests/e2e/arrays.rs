@@ -43,7 +43,11 @@ async fn submit_array(cluster: &Cluster) -> JobId {
 
 #[tokio::test]
 async fn an_array_runs_every_index_once_and_never_more_at_once_than_it_says() {
-    let cluster = Cluster::start(Shape::default()).await;
+    let cluster = Cluster::start(Shape {
+        replicas: 1,
+        ..Shape::default()
+    })
+    .await;
     let job = submit_array(&cluster).await;
     let ended = cluster.client().await.wait_job(job).await.unwrap();
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{ended:?}");

@@ -8,7 +8,7 @@ use muster_tests::{Cluster, Shape, shell};
 /// A small cluster.
 async fn cluster() -> (Cluster, Client) {
     let cluster = Cluster::start(Shape {
-        replicas: 3,
+        replicas: 1,
         workers: 1,
         gpus: 2,
     })

@@ -1,35 +1,27 @@
 //! `muster chaos run --target`: on a cluster that others use.
 
-use std::process::Stdio;
-
 use muster_client::Client;
 use muster_core::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{
-    Cluster, Run, SecuredCluster, Shape, eventually, muster, only_attempt, shell, submit,
-    trainer_binary, with_gpus,
+    Cluster, Run, Shape, muster, only_attempt, shell, submit, trainer_binary, with_gpus,
 };
 use serde_json::Value;
-use tokio::time::{Duration, sleep};
 
-const SHAPE: Shape = Shape {
+pub(crate) const SHAPE: Shape = Shape {
     replicas: 3,
     workers: 3,
     gpus: 2,
 };
-/// Pause between two looks for what was killed.
-const LOOK: Duration = Duration::from_millis(50);
-/// Why an admin has blocked something, long before the run.
-const ADMINS: &str = "driver 580";
 
 /// Somebody else's job, which runs before the run begins.
-async fn foreign_job(client: &Client) -> (JobId, v1::Attempt) {
+pub(crate) async fn foreign_job(client: &Client) -> (JobId, v1::Attempt) {
     let job = submit(client, with_gpus(shell("sleep 1000"), 1)).await;
     let attempt = only_attempt(client, job).await;
     (job, attempt)
 }
 
-async fn is_untouched(
+pub(crate) async fn is_untouched(
     cluster: &Cluster,
     client: &Client,
     foreign: (JobId, &v1::Attempt),
@@ -46,7 +38,7 @@ async fn is_untouched(
 }
 
 /// Blocks by their reasons, and live jobs of any run.
-async fn what_is_left(client: &Client) -> (Vec<String>, usize) {
+pub(crate) async fn what_is_left(client: &Client) -> (Vec<String>, usize) {
     let (_, hosts) = client
         .list_hosts(v1::ListHostsRequest::default())
         .await
@@ -134,52 +126,8 @@ async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed(
     );
 }
 
-/// What runs the processes of a cluster: it starts again whatever ends.
-async fn keep_running(cluster: &mut Cluster) {
-    loop {
-        let members = cluster.replicas.iter_mut().chain(&mut cluster.workers);
-        { members.filter(|member| !member.is_running()) }.for_each(muster_tests::Member::start);
-        sleep(LOOK).await;
-    }
-}
-
-#[tokio::test]
-async fn an_agent_and_a_replica_that_are_killed_come_back_and_a_job_of_somebody_else_runs_on() {
-    let mut cluster = Cluster::start(SHAPE).await;
-    let client = cluster.client().await;
-    let (foreign, before) = foreign_job(&client).await;
-    let pids = cluster.processes_of(foreign);
-    let agent = { cluster.workers.iter() }.find(|worker| worker.name != before.tasks[0].host);
-    let agent = agent
-        .map(|agent| format!("{}={}", agent.name, agent.pid()))
-        .unwrap();
-    let replica = cluster.replicas[1].pid().to_string();
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("report");
-    let target = ["chaos", "run", "--target", &cluster.addresses[0]];
-    let named = ["--agent-pid", &agent, "--replica-pid", &replica];
-    let rest = ["--allow", "kill-agent,kill-replica", "--out"];
-    let last = [out.to_str().unwrap(), "-o", "json"];
-    let command = cluster.command(&[&target[..], &named, &rest, &last].concat());
-    let run = tokio::select! {
-        run = Run::of(command, "") => run,
-        () = keep_running(&mut cluster) => unreachable!("it goes on for ever"),
-    };
-    assert_eq!(run.code, 0, "{run:?}");
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(told["verdict"], "accepted", "{told}");
-    let faults = told["faults"].as_array().unwrap();
-    assert_eq!(faults.len(), 2, "{told}");
-    assert!(faults.iter().all(|it| it["made"] == 1), "{told}");
-    let again = told["again"].as_str().unwrap();
-    let processes = format!("--agent-pid {agent} --replica-pid {replica}");
-    assert!(again.contains(&processes), "{again}");
-    is_untouched(&cluster, &client, (foreign, &before), &pids).await;
-    assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
-}
-
 /// A run that may hit one replica and hits none: how it ended.
-async fn spares(cluster: &Cluster, allowed: &str, replica: i32) -> Run {
+pub(crate) async fn spares(cluster: &Cluster, allowed: &str, replica: i32) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let (out, replica) = (folder.path().join("report"), replica.to_string());
     let target = ["chaos", "run", "--target", &cluster.addresses[0]];
@@ -207,126 +155,6 @@ async fn no_replica_is_hit_while_another_one_is_away() {
     let told = run.stderr.matches("does not answer").count();
     assert_eq!(told, 3, "{run:?}");
     assert!(cluster.replicas[1].is_running(), "{run:?}");
-}
-
-#[tokio::test]
-async fn a_replica_of_another_cluster_is_let_go() {
-    let cluster = Cluster::start(SHAPE).await;
-    let other = Cluster::start(Shape {
-        replicas: 1,
-        ..SHAPE
-    })
-    .await;
-    let run = spares(&cluster, "kill-replica", other.replicas[0].pid()).await;
-    assert!(run.stderr.contains("it is none of them"), "{run:?}");
-    // It stands still no more.
-    let status = other.client().await;
-    let status = status.status(v1::Consistency::Linearizable).await;
-    assert!(status.is_ok(), "{status:?}");
-}
-
-/// The user whose token is shown is another one than who runs the command: blocks and jobs are hers, whatever is said.
-#[tokio::test]
-async fn with_certificates_a_run_works_by_its_token_and_leaves_no_block() {
-    let cluster = SecuredCluster::start().await;
-    let token = cluster.add_user(&["ada", "--role", "operator"]).await;
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("report");
-    let target = ["chaos", "run", "--target", &cluster.addresses[0]];
-    let rest = ["--allow", "block-gpu,cancel-jobs", "-o", "json", "--out"];
-    let words = [&target[..], &rest, &[out.to_str().unwrap()]].concat();
-    let run = cluster.muster(Some(&token), &words).await;
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(told["violations"], Value::Array(Vec::new()), "{told}");
-    // How many calls this machine makes in a second is not what is tried here.
-    let faults = told["faults"].as_array().unwrap();
-    assert_eq!(faults.len(), 2, "{told}");
-    assert!(faults.iter().all(|it| it["without_effect"] == 0), "{told}");
-    let client = cluster.client_of(Some("replica-1"), None).await;
-    assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
-    let request = v1::ListJobsRequest {
-        name: "chaos-".to_owned(),
-        ..v1::ListJobsRequest::default()
-    };
-    let (_, jobs) = client.list_jobs(request, 100_000).await.unwrap();
-    let mut users = jobs.iter().filter_map(|job| job.spec.as_ref());
-    assert!(users.all(|spec| spec.user == "ada"), "{jobs:?}");
-}
-
-/// The host that a run has blocked.
-async fn blocked_host(client: &Client) -> String {
-    eventually("the run has blocked a host", async || {
-        let listed = client.list_hosts(v1::ListHostsRequest::default());
-        let (_, hosts) = listed.await.ok()?;
-        let is_of_run = |host: &v1::Host| {
-            let block = host.block.as_ref();
-            block.is_some_and(|block| block.reason != ADMINS)
-        };
-        hosts.into_iter().find(is_of_run).map(|host| host.name)
-    })
-    .await
-}
-
-#[tokio::test]
-async fn a_block_that_an_admin_puts_in_the_place_of_the_runs_stays() {
-    let cluster = Cluster::start(SHAPE).await;
-    let client = cluster.client().await;
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("report");
-    let target = ["chaos", "run", "--target", &cluster.addresses[0]];
-    let rest = ["--allow", "block-host", "--out", out.to_str().unwrap()];
-    let command = cluster.command(&[&target[..], &rest].concat());
-    let replaced = async {
-        let host = blocked_host(&client).await;
-        let words = ["host", "block", &host, "--reason", ADMINS];
-        assert_eq!(cluster.muster(&words).await.code, 0);
-    };
-    let (run, ()) = tokio::join!(Run::of(command, ""), replaced);
-    let left = what_is_left(&client).await;
-    assert_eq!(left, (vec![ADMINS.to_owned()], 0), "{run:?}");
-}
-
-#[tokio::test]
-async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
-    let cluster = Cluster::start(SHAPE).await;
-    let client = cluster.client().await;
-    let (foreign, before) = foreign_job(&client).await;
-    let pids = cluster.processes_of(foreign);
-    let host = before.tasks[0].host.clone();
-    let other = { cluster.workers.iter() }.find(|worker| worker.name != host);
-    let other = other.map(|worker| worker.name.clone()).unwrap();
-    let words = ["host", "block", &other, "--reason", ADMINS];
-    assert_eq!(cluster.muster(&words).await.code, 0);
-    let words = [
-        "chaos",
-        "run",
-        "--target",
-        &cluster.addresses[0],
-        "--allow",
-        "block-host",
-    ];
-    let mut command = cluster.command(&words);
-    command
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
-    let child = command.spawn().unwrap();
-    let pid = child.id().unwrap().to_string();
-    blocked_host(&client).await;
-    let sent = std::process::Command::new("kill")
-        .args(["-INT", &pid])
-        .status()
-        .unwrap();
-    assert!(sent.success());
-    let ended = child.wait_with_output().await.unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{told}");
-    assert!(
-        told.contains("interrupted; what it had made is cleared away"),
-        "{told}"
-    );
-    assert_eq!(what_is_left(&client).await, (vec![ADMINS.to_owned()], 0));
-    is_untouched(&cluster, &client, (foreign, &before), &pids).await;
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use crate::gangs::only_these_are_up;
 use crate::podman::{IMAGE, Podman};
 
 const NO_ENGINE: Shape = Shape {
-    replicas: 3,
+    replicas: 1,
     workers: 1,
     gpus: 1,
 };

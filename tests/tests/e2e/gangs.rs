@@ -16,13 +16,13 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 
 const THREE_WORKERS: Shape = Shape {
-    replicas: 3,
+    replicas: 1,
     workers: 3,
     gpus: 2,
 };
 
 const EIGHT_WORKERS: Shape = Shape {
-    replicas: 3,
+    replicas: 1,
     workers: 8,
     gpus: 8,
 };
@@ -209,6 +209,7 @@ fn life(folder: &Path, rank: u32) -> Option<(u64, i32)> {
 #[tokio::test]
 async fn a_member_is_replaced_while_the_others_go_on_also_over_the_death_of_the_leader() {
     let mut cluster = Cluster::start(Shape {
+        replicas: 3,
         workers: 4,
         ..THREE_WORKERS
     })

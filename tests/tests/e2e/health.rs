@@ -6,7 +6,7 @@ use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, submit, with
 use serde_json::json;
 
 const TWO_WORKERS: Shape = Shape {
-    replicas: 3,
+    replicas: 1,
     workers: 2,
     gpus: 2,
 };
@@ -170,7 +170,11 @@ async fn obeys(cluster: &Cluster, words: &[&str], expected: &str) {
 
 #[tokio::test]
 async fn what_ships_is_in_the_log_and_what_somebody_wrote_outlives_leaders() {
-    let mut cluster = Cluster::start(TWO_WORKERS).await;
+    let mut cluster = Cluster::start(Shape {
+        replicas: 3,
+        ..TWO_WORKERS
+    })
+    .await;
     let client = cluster.client().await;
     let revision = eventually("the leader has put its rules into the log", async || {
         let health = client.health(v1::Consistency::Linearizable).await.ok()?;

@@ -14,7 +14,7 @@ use muster_tests::{
 };
 
 const TWO_GPUS: Shape = Shape {
-    replicas: 3,
+    replicas: 1,
     workers: 1,
     gpus: 2,
 };

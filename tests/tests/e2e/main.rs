@@ -35,6 +35,7 @@ mod queues;
 mod replica_disk;
 mod retries;
 mod security;
+mod soak;
 mod stops;
 mod suspension;
 mod systemd;

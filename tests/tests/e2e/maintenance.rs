@@ -4,7 +4,7 @@ use muster_proto::v1;
 use muster_tests::{Cluster, Run, Shape, eventually, only_attempt, shell, submit, with_gpus};
 
 const TWO_WORKERS: Shape = Shape {
-    replicas: 3,
+    replicas: 1,
     workers: 2,
     gpus: 2,
 };

@@ -30,9 +30,14 @@ const UNREAD_BYTES: usize = 16 << 20;
 const SUBMISSION_MAX: Duration = Duration::from_secs(10);
 
 const SMALL: Shape = Shape {
-    replicas: 3,
+    replicas: 1,
     workers: 1,
     gpus: 2,
+};
+/// The same with followers that relay, and leaders that die.
+const REPLICATED: Shape = Shape {
+    replicas: 3,
+    ..SMALL
 };
 
 /// The command line with the job's number in it.
@@ -175,7 +180,7 @@ async fn term(client: &Client) -> u64 {
 
 #[tokio::test]
 async fn a_command_runs_beside_its_task_through_every_replica() {
-    let mut cluster = Cluster::start(SMALL).await;
+    let mut cluster = Cluster::start(REPLICATED).await;
     let client = cluster.client().await;
     // What runs beside it is killed when it ends, so it leaves a moment to the command that lets it end.
     let script =
@@ -410,7 +415,7 @@ async fn a_reader_that_pauses_loses_nothing_of_a_command() {
 
 #[tokio::test]
 async fn readers_who_read_nothing_hold_up_no_writes_through_their_replica() {
-    let cluster = Cluster::start(SMALL).await;
+    let cluster = Cluster::start(REPLICATED).await;
     let client = cluster.client().await;
     let script = format!("head -c {UNREAD_BYTES} /dev/zero; exec sleep 1000");
     let id = submit(&client, shell(&script)).await;

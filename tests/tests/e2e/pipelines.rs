@@ -7,7 +7,7 @@ use muster_tests::{Cluster, Shape, eventually};
 use serde_json::Value;
 
 const ONE_WORKER: Shape = Shape {
-    replicas: 3,
+    replicas: 1,
     workers: 1,
     gpus: 2,
 };
@@ -47,7 +47,11 @@ async fn json(cluster: &Cluster, words: &[&str]) -> Value {
 
 #[tokio::test]
 async fn a_pipeline_is_one_object_that_ends_as_its_jobs_do() {
-    let cluster = Cluster::start(ONE_WORKER).await;
+    let cluster = Cluster::start(Shape {
+        replicas: 3,
+        ..ONE_WORKER
+    })
+    .await;
     let client = cluster.client().await;
     let accepted = submit(&cluster, NIGHTLY, "night-1").await;
     let again = submit(&cluster, NIGHTLY, "night-1").await;

@@ -4,7 +4,7 @@ use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, submit, with_gpus};
 
 const ONE_WORKER: Shape = Shape {
-    replicas: 3,
+    replicas: 1,
     workers: 1,
     gpus: 1,
 };

@@ -6,7 +6,7 @@ use muster_tests::{Cluster, Shape, eventually, muster, muster_binary, printed, s
 use serde_json::Value;
 
 const SMALL: Shape = Shape {
-    replicas: 3,
+    replicas: 1,
     workers: 1,
     gpus: 1,
 };

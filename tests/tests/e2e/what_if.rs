@@ -12,7 +12,7 @@ const ONE_HOST: Shape = Shape {
     gpus: 8,
 };
 const TWO_HOSTS: Shape = Shape {
-    replicas: 3,
+    replicas: 1,
     workers: 2,
     gpus: 8,
 };

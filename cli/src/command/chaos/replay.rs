@@ -15,9 +15,8 @@ use muster_core::ids::{JobId, Revision};
 use super::sim::WorldFlags;
 use crate::connection::Options;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, render_documents};
-use crate::service;
 
 /// Scenes that are shown where nothing is said about which.
 const SCENES_SHOWN: usize = 40;
@@ -103,7 +102,7 @@ pub(super) fn read_world(world: &World, flags: &WorldFlags) -> Result<WorldOptio
         World::File(path) => path,
     };
     let failed = |error: &dyn std::error::Error| {
-        let (path, why) = (path.display(), service::chain(error));
+        let (path, why) = (path.display(), chain(error));
         Failure::new(format!("cannot read the world in {path}: {why}"))
     };
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {

@@ -15,9 +15,8 @@ use super::{Apart, STOP_MAX, guard, play};
 use crate::command::demo::{own_binary, runtime, trainer_program};
 use crate::connection::Options;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::output::{Format, note, render_document};
-use crate::service::chain;
 
 /// `muster chaos run`
 ///

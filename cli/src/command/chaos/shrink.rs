@@ -10,8 +10,7 @@ use super::replay::{World, read_world};
 use super::sim::WorldFlags;
 use crate::connection::Options;
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::service;
+use crate::failure::{Failure, chain};
 
 /// `muster chaos shrink`
 ///
@@ -43,7 +42,7 @@ impl Shrink {
             world,
             runs_max: self.runs,
         };
-        let stopped = |error: &dyn std::error::Error| Failure::new(service::chain(error));
+        let stopped = |error: &dyn std::error::Error| Failure::new(chain(error));
         let shrunk = shrink(&wanted, &mut io::stderr()).map_err(|error| stopped(&error))?;
         let text = shrunk.script().write().map_err(|error| stopped(&error))?;
         std::fs::write(&out, text + "\n")

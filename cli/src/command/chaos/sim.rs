@@ -35,6 +35,9 @@ pub(crate) struct Sim {
     /// Number of seeds
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
+    /// Begin the second half of the seeds here, for instance at a number drawn from a commit
+    #[arg(long, value_name = "SEED")]
+    second_half: Option<u64>,
     #[command(flatten)]
     world: WorldFlags,
     /// A line for every world, not only for those that fail
@@ -126,9 +129,14 @@ impl Sim {
         let options = SweepOptions {
             first: self.first,
             seeds: self.seeds,
+            second_half: self.second_half,
             faults_s: self.world.faults_seconds,
             all_lines: self.all_lines,
-            mutants: !self.skip_mutants,
+            mutants: if self.skip_mutants {
+                Vec::new()
+            } else {
+                Mutant::ALL.to_vec()
+            },
             mutant: self.world.mutant,
             acts: self.world.acts(),
             jobs: self.world.jobs,

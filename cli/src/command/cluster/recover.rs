@@ -9,9 +9,8 @@ use muster_scheduler::offline::{Peer, Survivor};
 
 use crate::connection::Options;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, ago, instant, note, render_document};
-use crate::service::chain;
 
 /// `muster cluster recover`
 ///

@@ -1,20 +1,18 @@
 //! `muster job exec`.
 
-use std::io::{self, IsTerminal, Read};
-use std::os::fd::AsFd;
+use std::io::{self, Read};
 
 use clap::Args;
 use muster_client::{Exec as Running, ExecInput, ExecOptions, ExecUpdate};
 use muster_core::ids::{JobId, TaskIndex};
 use muster_proto::v1;
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Screen;
+use crate::platform::{RawTerminal, WindowChanges, window_size};
 
 /// Bytes of input that are read at a time.
 const INPUT_BYTES: usize = 16 << 10;
@@ -134,11 +132,11 @@ async fn copy_input(input: ExecInput) {
 
 /// Tells of every new size of our terminal.
 async fn copy_sizes(input: ExecInput) {
-    let Ok(mut changes) = signal(SignalKind::window_change()) else {
+    let Some(mut changes) = WindowChanges::listen() else {
         tracing::debug!("changes of the terminal's size cannot be heard of");
         return;
     };
-    while changes.recv().await.is_some() {
+    while changes.next().await {
         if !input.resize(window()).await {
             return;
         }
@@ -146,39 +144,7 @@ async fn copy_sizes(input: ExecInput) {
 }
 
 fn window() -> v1::WindowSize {
-    let size = tcgetwinsize(io::stdout().as_fd()).ok();
-    // Some that are no real terminals say that they have no size.
-    let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
-    size.map_or(WINDOW, |size| v1::WindowSize {
-        columns: size.ws_col.into(),
-        rows: size.ws_row.into(),
-    })
-}
-
-/// Our terminal without a mind of its own: what is typed goes to the command as it is. Dropping it gives it back as it was.
-struct RawTerminal(Termios);
-
-impl RawTerminal {
-    /// None if our input is no terminal.
-    fn enter() -> Option<Self> {
-        let stdin = io::stdin();
-        if !stdin.is_terminal() {
-            return None;
-        }
-        let before = tcgetattr(&stdin).ok()?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(&stdin, OptionalActions::Drain, &raw).ok()?;
-        Some(Self(before))
-    }
-}
-
-impl Drop for RawTerminal {
-    fn drop(&mut self) {
-        if let Err(error) = tcsetattr(io::stdin(), OptionalActions::Drain, &self.0) {
-            tracing::debug!(%error, "the terminal could not be given back as it was");
-        }
-    }
+    window_size().map_or(WINDOW, |(columns, rows)| v1::WindowSize { columns, rows })
 }
 
 #[cfg(test)]

@@ -25,10 +25,9 @@ use crate::command::gpu::Wanted;
 use crate::command::job::submit::read_files;
 use crate::connection::Options;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, render_document, span};
 use crate::parse;
-use crate::service::chain;
 use crate::view::WhatIfView;
 use muster_job_file::strict_yaml::FileError;
 

@@ -13,8 +13,7 @@ use muster_tls::begin_private;
 use super::{KeyFile, read, render};
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::service::chain;
+use crate::failure::{Failure, chain};
 use crate::view::BackupView;
 
 /// Pieces that wait to be written.

@@ -1,0 +1,13 @@
+//! The engine and its decisions from outside: golden scripts and properties.
+#![expect(clippy::unwrap_used, reason = "a failed test should panic")]
+
+mod apply_properties;
+mod apply_scripts;
+mod audit_finds;
+mod cells;
+mod decisions;
+mod defragment;
+mod learnt;
+mod long_texts;
+mod placement_search;
+mod refounding;

@@ -1,0 +1,25 @@
+//! Commands of the log: what is read must be written, and read again, as the same.
+
+use crate::{SMALL, assert_same, bounded, or_panic};
+use muster_core::command::Command;
+use muster_proto::log::{COMMAND_FORMAT, decode_command, encode_command, format_of};
+
+fn encoded(command: &Command) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_command(command, &mut bytes);
+    bytes
+}
+
+/// Checks one input.
+pub(crate) fn run(data: &[u8]) {
+    bounded(data, SMALL, || {
+        let Ok(command) = decode_command(data) else {
+            return;
+        };
+        let written = encoded(&command);
+        let again = or_panic(decode_command(&written), "what was written is refused");
+        assert_same(&again, &command);
+        assert_same(&encoded(&again), &written);
+        assert!(format_of(&command) <= COMMAND_FORMAT);
+    });
+}

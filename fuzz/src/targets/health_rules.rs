@@ -1,0 +1,19 @@
+//! Rules of health as admins write them: a file that is good is good as it is put into the log.
+
+use crate::{SMALL, assert_same, bounded};
+use muster_core::health::rules::{Condition, RuleSet};
+
+/// Checks one input.
+pub(crate) fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    bounded(data, SMALL, || {
+        drop(Condition::parse(text));
+        let Ok(rules) = RuleSet::parse(text).map_err(|error| error.to_string()) else {
+            return;
+        };
+        let whole = RuleSet::whole_text(text).and_then(|whole| RuleSet::parse_whole(&whole));
+        assert_same(&whole, &Ok(rules));
+    });
+}

@@ -1,0 +1,22 @@
+//! Records of the kernel's log, some of whose words tasks choose: read one after the other, trusted or not.
+
+use crate::{SMALL, bounded};
+use muster_core::health::kernel_log::{BusMap, Cursor, Scanner, Trust};
+
+/// Checks one input.
+pub(crate) fn run(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    bounded(data, SMALL, || {
+        for trust in [Trust::Kernel, Trust::Tests] {
+            let mut scanner = Scanner::new(trust, Cursor::default(), BusMap::default());
+            for record in text.split('\0') {
+                // As after a reboot, whose records are numbered anew.
+                let (boot, record) = match record.strip_prefix('!') {
+                    Some(record) => ("second", record),
+                    None => ("first", record),
+                };
+                drop(scanner.read(boot, record));
+            }
+        }
+    });
+}

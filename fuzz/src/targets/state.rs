@@ -1,0 +1,16 @@
+//! States as snapshots and backups hold them: what is read must be written, and read again, as the same.
+
+use crate::{SMALL, bounded, same_again};
+use muster_proto::log::{LogError, read_state, write_state};
+
+/// Checks one input.
+pub(crate) fn run(data: &[u8]) {
+    bounded(data, SMALL, || {
+        same_again(data, |mut bytes| {
+            let state = read_state(&mut bytes)?;
+            let mut written = Vec::new();
+            write_state(&state, &mut written).map_err(LogError::Read)?;
+            Ok::<_, LogError>(written)
+        });
+    });
+}

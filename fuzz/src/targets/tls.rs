@@ -1,0 +1,133 @@
+//! What proves who somebody is: tokens, of users, of workers that join and of identity providers, with the providers' keys; names
+//! in certificates and requests for them; and the files of a process, an authority, a certificate and a key, one of which is anything.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use crate::{SMALL, assert_same, bounded, choice, or_panic};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use muster_tls::jwt::{Expected, Jwks};
+use muster_tls::{JoinToken, PeerRole, SigningRequest, Tls, TlsSettings, Token, issue, role_of};
+use rustls_pki_types::CertificateDer;
+use tempfile::TempDir;
+
+/// An instant at which the token of the seeds counts, in milliseconds since the Unix epoch.
+const NOW_MS: u64 = 1_800_000_000_000;
+
+/// Good files, and one that is written anew for every input.
+struct Files {
+    folder: TempDir,
+    good: [PathBuf; 3],
+}
+
+static FILES: LazyLock<Files> = LazyLock::new(|| {
+    let folder = or_panic(tempfile::tempdir(), "a folder of one's own");
+    let authority = or_panic(issue::authority(folder.path(), "c1"), "an authority");
+    let names = ["localhost".to_owned()];
+    let issued = issue::certificate(folder.path(), "r", &PeerRole::Replica, &names, 1);
+    let issued = or_panic(issued, "a certificate");
+    Files {
+        good: [authority.certificate, issued.certificate, issued.key],
+        folder,
+    }
+});
+
+/// Reads the files of which one is anything.
+fn check_file(position: usize, content: &[u8]) {
+    let Files { folder, good } = &*FILES;
+    let anything = folder.path().join("anything.pem");
+    or_panic(fs::write(&anything, content), "a folder of one's own");
+    let mut files = good.clone();
+    files[position % good.len()] = anything;
+    let [ca, certificate, key] = files.map(Some);
+    let settings = TlsSettings {
+        ca,
+        certificate,
+        key,
+        ca_key: None,
+    };
+    let read = Tls::load_as(&settings, Some(PeerRole::Replica));
+    drop(read.map_err(|error| error.to_string()));
+}
+
+/// The same content as PEM, whose base64 no fuzzer needs to find.
+fn pem(position: usize, content: &[u8]) -> Vec<u8> {
+    let kind = ["CERTIFICATE", "CERTIFICATE", "PRIVATE KEY"][position % 3];
+    let body = STANDARD.encode(content);
+    format!("-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n").into_bytes()
+}
+
+fn check_token(text: &str) {
+    let token = Token::new(text);
+    assert_eq!(token.text(), text.trim());
+    assert_eq!(token.hash(), Token::new(token.text()).hash());
+    assert_eq!(format!("{token:?}"), "Token(..)");
+    if let Some(name) = token.name() {
+        assert!(!name.is_empty() && !name.contains(':'));
+    }
+}
+
+fn check_join_token(text: &str) {
+    let token = JoinToken::new(text);
+    assert_eq!(token.hash(), JoinToken::new(token.text()).hash());
+    if token.authorities().is_some() {
+        assert!(token.id().is_some());
+    }
+}
+
+fn expected() -> Expected {
+    let [issuer, audience, user_claim, groups_claim] =
+        ["https://idp.example", "muster", "sub", "groups"].map(str::to_owned);
+    Expected {
+        issuer,
+        audience,
+        user_claim,
+        groups_claim,
+    }
+}
+
+/// Keys of a provider, and what a token says to them; behind a zero byte, if there is one.
+fn check_provider(content: &[u8]) {
+    let mut parts = content.splitn(2, |byte| *byte == 0);
+    let (keys, token) = (parts.next().unwrap_or_default(), parts.next());
+    let file = FILES.folder.path().join("keys.json");
+    or_panic(fs::write(&file, keys), "a folder of one's own");
+    let Ok(keys) = Jwks::open(&file) else {
+        return;
+    };
+    let text = String::from_utf8_lossy(token.unwrap_or_default());
+    drop(
+        keys.check(&text, &expected(), NOW_MS)
+            .map_err(|error| error.to_string()),
+    );
+}
+
+fn check_role(text: &str) {
+    if let Some(role) = PeerRole::parse(text) {
+        assert_eq!(role.uri(), text);
+        assert_same(&PeerRole::parse(&role.uri()), &Some(role));
+    }
+}
+
+/// Checks one input.
+pub(crate) fn run(data: &[u8]) {
+    let Some((kind, content)) = choice(data) else {
+        return;
+    };
+    let files = &*FILES;
+    assert!(files.folder.path().is_dir());
+    bounded(data, SMALL, || match kind {
+        0 => check_token(&String::from_utf8_lossy(content)),
+        1 => check_role(&String::from_utf8_lossy(content)),
+        2 => drop(role_of(&CertificateDer::from(content))),
+        3..=5 => check_file(kind, content),
+        9 => check_join_token(&String::from_utf8_lossy(content)),
+        10 => drop(
+            SigningRequest::parse(&String::from_utf8_lossy(content)).map_err(|it| it.to_string()),
+        ),
+        11 => check_provider(content),
+        _ => check_file(kind, &pem(kind, content)),
+    });
+}

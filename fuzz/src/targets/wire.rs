@@ -1,0 +1,117 @@
+//! Messages that the core has types for: what converts must convert back, and to the same again.
+
+use crate::{SMALL, assert_same, bounded, choice, message, or_panic};
+use muster_core::beat::{
+    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
+};
+use muster_core::command::{
+    Block, BlockTarget, Exit, GpuDescription, GpuHealth, HostRegistration, Standing, StopCause,
+    StopReason,
+};
+use muster_core::desired::{
+    CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction, TaskAssignment,
+};
+use muster_core::event::EventKind;
+use muster_core::health::attribution::Blame;
+use muster_core::health::book::Order;
+use muster_core::health::{Component, Finding};
+use muster_core::quota::{
+    Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree,
+};
+use muster_core::spec::{
+    CheckpointPolicy, Container, Dependency, Execution, ExitRule, JobSpec, Layout, Lifecycle,
+    Mount, Pipeline, Resources, RetryPolicy, Scheduling, Secret, StopWarning, Within,
+};
+use muster_core::state::{Barrier, CancelRequest, Checkpoint, StopOrder, Suspension, UnitCounts};
+use muster_core::timings::Timings;
+use muster_core::topology::{CellId, Topology};
+use muster_proto::v1;
+use prost::Message as _;
+
+/// One check for each type; new ones go to the end, since seeds name them by their number.
+macro_rules! twins {
+    ($($wire:ident => $core:ty, $back:expr;)+) => {
+        const TWINS: &[fn(&[u8])] = &[$(|bytes| {
+            let Some(Ok(core)) = message::<v1::$wire>(bytes).map(<$core>::try_from) else {
+                return;
+            };
+            let back: fn(&$core) -> v1::$wire = $back;
+            let wire = back(&core);
+            let read = v1::$wire::decode(wire.encode_to_vec().as_slice());
+            let read = or_panic(read, "what was written is no message");
+            assert_same(&read, &wire);
+            let again = or_panic(<$core>::try_from(read), "what was written is refused");
+            assert_same(&again, &core);
+            assert_same(&back(&again), &wire);
+        }),+];
+    };
+}
+twins! {
+    Beat => Beat, |core| core.into();
+    WorkerStatus => WorkerStatus, |core| core.into();
+    TaskStatus => TaskStatus, |core| core.into();
+    WorkerTaskPhase => WorkerTaskPhase, |core| core.into();
+    SpoilReport => SpoilReport, |core| core.into();
+    CheckpointReport => CheckpointReport, |core| core.into();
+    Standing => Standing, |core| core.into();
+    Container => Container, |core| core.into();
+    Mount => Mount, |core| core.into();
+    DesiredState => DesiredState, |core| core.into();
+    TaskAssignment => TaskAssignment, |core| core.into();
+    GangHost => GangHost, |core| core.into();
+    RankInfo => RankInfo, |core| core.into();
+    CheckpointRef => CheckpointRef, |core| core.into();
+    StopInstruction => StopInstruction, |core| core.into();
+    Event => EventKind, |core| core.into();
+    Execution => Execution, |core| core.into();
+    Secret => Secret, |core| core.into();
+    Blame => Blame, |core| core.into();
+    Component => Component, |core| core.into();
+    Finding => Finding, |core| core.into();
+    HealthOrder => Order, |core| core.into();
+    HealthWorkDone => WorkDone, |core| core.into();
+    CancelRequest => CancelRequest, |core| core.into();
+    Suspension => Suspension, |core| core.into();
+    UnitCounts => UnitCounts, |core| core.into();
+    Barrier => Barrier, |core| (*core).into();
+    StopOrder => StopOrder, |core| core.into();
+    Checkpoint => Checkpoint, |core| core.into();
+    Lifecycle => Lifecycle, |core| core.into();
+    Dependency => Dependency, |core| (*core).into();
+    ExitRule => ExitRule, |core| (*core).into();
+    CheckpointPolicy => CheckpointPolicy, |core| (*core).into();
+    StopWarning => StopWarning, |core| (*core).into();
+    GpuHealth => GpuHealth, |core| core.into();
+    BlockTarget => BlockTarget, |core| core.into();
+    Block => Block, |core| core.into();
+    Exit => Exit, |core| core.into();
+    StopReason => StopReason, |core| core.into();
+    StopReason => StopCause, |core| core.into();
+    PipelineSpec => Pipeline, |core| core.into();
+    QueueTree => QueueTree, |core| core.into();
+    Defragment => Defragment, |core| (*core).into();
+    QueueConfig => QueueConfig, |core| core.into();
+    Guarantee => Guarantee, |core| core.into();
+    Amounts => Amounts, |core| core.into();
+    Limits => Limits, |core| core.into();
+    CellQuota => CellQuota, |core| core.into();
+    HostRegistration => HostRegistration, |core| core.into();
+    GpuDescription => GpuDescription, |core| core.into();
+    Timings => Timings, |core| (*core).into();
+    Scheduling => Scheduling, |core| core.into();
+    Layout => Layout, |core| core.into();
+    Within => Within, |core| core.into();
+    JobSpec => JobSpec, |core| core.into();
+    Resources => Resources, |core| core.into();
+    RetryPolicy => RetryPolicy, |core| (*core).into();
+    Topology => Topology, |core| core.into();
+    Cell => CellId, |core| core.into();
+}
+
+/// Checks one input.
+pub(crate) fn run(data: &[u8]) {
+    let Some((kind, bytes)) = choice(data) else {
+        return;
+    };
+    bounded(data, SMALL, || TWINS[kind % TWINS.len()](bytes));
+}

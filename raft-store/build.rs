@@ -1,0 +1,22 @@
+//! Says what to do where RocksDB's archive is missing: the crate that links it would only say that a library is not found.
+
+use std::path::Path;
+
+/// Folder of the archive, as `.cargo/config.toml` names it.
+const FOLDER: &str = "ROCKSDB_LIB_DIR";
+
+fn main() -> Result<(), String> {
+    println!("cargo:rerun-if-env-changed={FOLDER}");
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return Ok(()); // RocksDB is compiled by its crate
+    };
+    let archive = Path::new(&folder).join("librocksdb.a");
+    println!("cargo:rerun-if-changed={}", archive.display());
+    if archive.is_file() {
+        return Ok(());
+    }
+    Err(format!(
+        "{} is missing: `scripts/bootstrap` compiles RocksDB once for this machine",
+        archive.display()
+    ))
+}

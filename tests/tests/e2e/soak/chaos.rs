@@ -1,0 +1,88 @@
+//! Chaos runs of one profile each.
+
+use std::fs;
+
+use muster_tests::{Run, muster, muster_binary, processes_naming, skip, trainer_binary};
+use serde_json::Value;
+
+use crate::trials::{folder_in, may_have_namespaces};
+
+/// Makes the one fault of a profile once; no promise may be broken by it.
+async fn stands(profile: &str, fault: &str, more: &[&str]) {
+    if !may_have_namespaces() {
+        skip("this system does not let us make network namespaces");
+        return;
+    }
+    play(profile, &[fault], more).await;
+}
+
+/// Makes the faults of a profile once, as [`stands`] does, wherever that may be.
+async fn play(profile: &str, faults: &[&str], more: &[&str]) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("report").display().to_string();
+    let trainer = trainer_binary();
+    let words = ["chaos", "run", "--profile", profile, "--out", &out];
+    let rest = ["--trainer", trainer.to_str().unwrap(), "-o", "json"];
+    let run = Run::of(muster(&[&words[..], &rest, more].concat()), "").await;
+    assert_eq!(run.code, 0, "{run:?}");
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(told["verdict"], "accepted", "{told}");
+    let made = told["faults"].as_array().unwrap().iter();
+    let made: Vec<_> = made.map(|it| (&it["fault"], &it["made"])).collect();
+    let (names, once) = (faults.iter().map(|it| Value::from(*it)), Value::from(1));
+    let names: Vec<Value> = names.collect();
+    let expected: Vec<_> = names.iter().map(|it| (it, &once)).collect();
+    assert_eq!(made, expected, "{told}");
+    // Every replica gave its state in the end, and it was the one that the log leads to.
+    let coverage = told["coverage"].as_array().unwrap().iter();
+    let mut states = coverage.filter(|it| it["what"] == "states of replicas compared with the log");
+    assert!(states.all(|it| it["count"] == 3), "{told}");
+    let checks = told["checks"].as_array().unwrap();
+    assert!(checks.iter().all(|it| it["violations"] == 0), "{told}");
+    let cluster = run.stderr.lines().find_map(folder_in).unwrap();
+    let left = processes_naming(cluster);
+    assert!(left.is_empty(), "processes of {cluster} stay: {left:?}");
+    told
+}
+
+#[tokio::test]
+async fn without_namespaces_proxies_cut_the_leader_off_in_one_direction_and_the_other() {
+    let more = ["--network", "proxies"];
+    let told = play("asymmetric", &["leader-deaf", "leader-mute"], &more).await;
+    assert_eq!(told["network"], "proxies", "{told}");
+    let again = told["again"].as_str().unwrap();
+    assert!(again.contains("--network proxies"), "{again}");
+}
+
+#[tokio::test]
+async fn without_namespaces_proxies_cut_a_host_off() {
+    let more = ["--network", "proxies"];
+    let told = play("worker-isolate", &["host-cut"], &more).await;
+    assert_eq!(told["network"], "proxies", "{told}");
+}
+
+#[tokio::test]
+async fn a_cluster_is_upgraded_from_another_program_under_load_and_users_do_not_notice() {
+    let folder = tempfile::tempdir().unwrap();
+    let programs = muster_binary();
+    for name in ["muster", "muster-supervise"] {
+        fs::copy(programs.with_file_name(name), folder.path().join(name)).unwrap();
+    }
+    let previous = folder.path().join("muster");
+    stands(
+        "upgrade",
+        "upgraded",
+        &["--previous", previous.to_str().unwrap()],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_replica_without_its_data_neither_serves_nor_votes_and_a_new_one_takes_its_place() {
+    stands("wipe-and-rejoin", "data-wiped", &[]).await;
+}
+
+#[tokio::test]
+async fn replicas_come_and_go_under_load_and_users_do_not_notice() {
+    stands("membership", "members-changed", &[]).await;
+}

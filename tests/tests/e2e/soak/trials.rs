@@ -1,0 +1,76 @@
+//! The trials that CI leaves out.
+
+use std::os::unix::fs::PermissionsExt;
+
+use muster_tests::muster_binary;
+use serde_json::Value;
+
+use crate::trials::{played, played_with};
+
+#[tokio::test]
+async fn a_training_goes_on_while_its_agent_is_replaced_by_another_program() {
+    if let Some(row) = played("agent-upgraded").await {
+        assert_eq!(
+            (&row["attempts"], &row["steps_repeated"]),
+            (&1.into(), &0.into())
+        );
+    }
+}
+
+/// What workers begin with says that it was started, and goes on as the product.
+#[tokio::test]
+async fn a_training_goes_on_while_an_agent_of_another_build_is_replaced_by_this_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (previous, started) = (folder.path().join("muster"), folder.path().join("started"));
+    let script = format!(
+        "#!/bin/sh\necho \"$1\" >> {}\nexec {} \"$@\"\n",
+        started.display(),
+        muster_binary().display()
+    );
+    std::fs::write(&previous, script).unwrap();
+    std::fs::set_permissions(&previous, PermissionsExt::from_mode(0o755)).unwrap();
+    let more = ["--previous", previous.to_str().unwrap()];
+    if let Some(row) = played_with("agent-upgraded", &more).await {
+        let (attempts, repeated) = (&row["attempts"], &row["steps_repeated"]);
+        assert_eq!((attempts, repeated), (&1.into(), &0.into()));
+        // The three agents, and not the one that took the place of one of them.
+        let started = std::fs::read_to_string(&started).unwrap();
+        assert_eq!(started.lines().collect::<Vec<_>>(), ["worker"; 3]);
+    }
+}
+
+#[tokio::test]
+async fn a_training_on_a_host_that_nobody_hears_any_more_goes_on_elsewhere_and_never_twice() {
+    if let Some(row) = played("long-cut-out").await {
+        assert_eq!(row["lived_at_once"], Value::Array(Vec::new()));
+    }
+}
+
+#[tokio::test]
+async fn a_training_survives_a_damaged_checkpoint() {
+    if let Some(row) = played("checkpoint-damaged").await {
+        assert!(row["steps_repeated"].as_u64() > Some(0), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_training_on_a_host_that_hears_nothing_for_less_than_its_grace_goes_on_there() {
+    if let Some(row) = played("short-cut-in").await {
+        let (attempts, repeated) = (&row["attempts"], &row["steps_repeated"]);
+        assert_eq!((attempts, repeated), (&1.into(), &0.into()), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_training_outlives_a_full_disk_while_it_saves() {
+    if let Some(row) = played("checkpoint-disk-full").await {
+        assert!(row["back_ms"].as_u64().is_some(), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_training_that_does_not_stop_when_asked_is_killed_and_goes_on_later() {
+    if let Some(row) = played("stop-ignored").await {
+        assert_eq!(row["attempts"], 2, "{row}");
+    }
+}
