@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::num::{IntErrorKind, ParseIntError};
 use std::path::Path;
+use std::pin::Pin;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -204,8 +205,15 @@ impl CommandLine {
 }
 
 /// Runs a command that talks to a cluster.
-pub(crate) fn in_runtime(
-    command: impl Future<Output = Result<Exit, Failure>>,
+pub(crate) fn in_runtime<'a>(
+    command: impl Future<Output = Result<Exit, Failure>> + 'a,
+) -> Result<Exit, Failure> {
+    // Boxed, since the runtime is compiled anew for every type of future.
+    run_boxed(Box::pin(command))
+}
+
+fn run_boxed(
+    command: Pin<Box<dyn Future<Output = Result<Exit, Failure>> + '_>>,
 ) -> Result<Exit, Failure> {
     // Standard output may block its writer, and connections need attention meanwhile: not on the thread that writes.
     let runtime = tokio::runtime::Builder::new_multi_thread()
