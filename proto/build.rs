@@ -10,13 +10,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=schema");
 
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    let mut protoc = prost_build::Config::new();
+    // For server reflection.
+    protoc.file_descriptor_set_path(out.join("muster.bin"));
+    let descriptors = protoc.load_fds(&files, &[root])?;
     tonic_prost_build::configure()
         .bytes(".")
         // Ordered maps: the same message has the same bytes, and the core's maps are taken over as they are.
         .btree_map(".")
-        // For server reflection.
-        .file_descriptor_set_path(out.join("muster.bin"))
-        .compile_protos(&files, &[root.to_path_buf()])?;
+        .compile_fds(descriptors)?;
     Ok(())
 }
 
