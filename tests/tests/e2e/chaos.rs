@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use muster_tests::{Run, muster, muster_binary, processes_naming, skip, trainer_binary};
+use muster_tests::{Run, muster, processes_naming, skip, trainer_binary};
 use serde_json::Value;
 
 use crate::trials::{folder_in, may_have_namespaces};

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use muster_tests::{Run, muster, muster_binary, processes_naming, skip, trainer_binary};
+use muster_tests::{Run, muster, processes_naming, skip, trainer_binary};
 use serde_json::Value;
 
 /// A shell's script in a network and with mounts of its own.

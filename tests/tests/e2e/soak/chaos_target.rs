@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use muster_client::Client;
 use muster_proto::v1;
-use muster_tests::{Cluster, SecuredCluster, Shape, eventually, trainer_binary};
+use muster_tests::{Cluster, Run, SecuredCluster, Shape, eventually};
 use serde_json::Value;
 use tokio::time::{Duration, sleep};
 
