@@ -1,14 +1,13 @@
 //! Many worlds: one per seed, on all cores, then the proofs that the judges see what they are there for.
 
 mod meta;
+mod options;
 mod teller;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::num::NonZero;
-use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -18,15 +17,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 pub use meta::Meta;
 use meta::meta_test;
+pub use options::SweepOptions;
 use teller::telling;
 
 use super::coverage::{Coverage, Situation};
 use super::judges::Judges;
 use super::mutant::Mutant;
-use super::plan::Acts;
 use super::record::difference;
 use super::report::{Report, Violation};
-use super::scale::Scale;
 use super::world::{WorldOptions, judged, record, simulate};
 
 /// Worlds within which each mutant must be found; those that cannot show it are passed over.
@@ -40,46 +38,6 @@ const SCENES_TOLD: usize = 20;
 const FAILURES_TOLD: usize = 5;
 /// Milliseconds of an hour.
 const HOUR_MS: f64 = 3_600_000.0;
-
-/// Which worlds to run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SweepOptions {
-    /// First seed.
-    pub first: u64,
-    /// Number of seeds.
-    pub seeds: u64,
-    /// Where the second half of the seeds begins; right after the first half by default.
-    pub second_half: Option<u64>,
-    /// Simulated seconds with faults, per world.
-    pub faults_s: u64,
-    /// Whether each world gets a line, not only those that fail.
-    pub all_lines: bool,
-    /// Mutants that the judges must find.
-    pub mutants: Vec<Mutant>,
-    /// A known bug that is switched on in every world.
-    pub mutant: Option<Mutant>,
-    /// Which acts are carried out.
-    pub acts: Acts,
-    /// Jobs of each user.
-    pub jobs: Option<u32>,
-    /// How large and how fast the worlds are.
-    pub scale: Scale,
-    /// This program, to run one world in a process of its own.
-    pub program: Option<PathBuf>,
-}
-
-impl SweepOptions {
-    /// The seeds, in the order in which they are run.
-    #[must_use]
-    pub fn ranges(&self) -> [Range<u64>; 2] {
-        let half = self.seeds.div_ceil(2);
-        let second = self
-            .second_half
-            .unwrap_or_else(|| self.first.saturating_add(half));
-        [(self.first, half), (second, self.seeds - half)]
-            .map(|(start, count)| start..start.saturating_add(count))
-    }
-}
 
 /// The outcome of a sweep.
 #[derive(Clone, Debug)]
