@@ -25,26 +25,6 @@ fn a_cluster_under_faults_keeps_every_promise() {
     }
 }
 
-/// Ten minutes of forty hosts under jobs and faults as in production.
-#[test]
-fn a_larger_cluster_of_production_keeps_every_promise() {
-    let options = WorldOptions {
-        faults_s: 600,
-        jobs: Some(4),
-        scale: Scale {
-            hosts: Some(40),
-            tempo: Tempo::Production,
-        },
-        ..options(2, None)
-    };
-    let report = simulate(&options).unwrap();
-    assert!(report.violations.is_empty(), "{report}");
-    assert!(
-        report.acknowledged >= 12 && report.succeeded > 0,
-        "{report}"
-    );
-}
-
 /// All replicas are lost with their disks while tasks run that no backup knows of.
 #[test]
 fn a_cluster_that_is_restored_keeps_every_promise_but_what_came_after_its_backup() {
@@ -183,4 +163,29 @@ fn clusters_of_every_size_are_drawn() {
         })
         .collect();
     assert_eq!(sizes, [1, 3, 5].into());
+}
+
+/// What takes minutes: `make soak` runs it.
+mod soak {
+    use super::*;
+
+    /// Ten minutes of forty hosts under jobs and faults as in production.
+    #[test]
+    fn a_larger_cluster_of_production_keeps_every_promise() {
+        let options = WorldOptions {
+            faults_s: 600,
+            jobs: Some(4),
+            scale: Scale {
+                hosts: Some(40),
+                tempo: Tempo::Production,
+            },
+            ..options(2, None)
+        };
+        let report = simulate(&options).unwrap();
+        assert!(report.violations.is_empty(), "{report}");
+        assert!(
+            report.acknowledged >= 12 && report.succeeded > 0,
+            "{report}"
+        );
+    }
 }
