@@ -58,13 +58,13 @@ client: bootstrap ## build the client alone, without RocksDB, replicas and worke
 .PHONY: test
 test: build bootstrap-test ## what CI tests: unit, golden, property and end-to-end tests, then the simulation
 	$(NEXTEST) run --locked --workspace
-	cargo test --locked --package muster-client --doc
+	cargo test --locked --workspace --doc
 	$(MAKE) --no-print-directory sim ARGS=--skip-mutants
 
 .PHONY: soak
 soak: build bootstrap-test ## all tests, those that CI samples or leaves out among them: trials, chaos runs, known bugs; then the release
 	$(NEXTEST) run --locked --workspace --profile soak
-	cargo test --locked --package muster-client --doc
+	cargo test --locked --workspace --doc
 	$(MAKE) --no-print-directory sim ARGS=--skip-mutants
 	$(MAKE) --no-print-directory deployment-release
 
