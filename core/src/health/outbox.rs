@@ -1,7 +1,8 @@
 //! What a worker found and the state has not heard yet, and what the state has heard of each worker.
 //!
 //! Findings travel in the order of their numbers and are repeated until they are acknowledged; the state takes each number
-//! once. So a lost beat, a new leader or a restarted agent neither loses a finding nor counts it twice.
+//! once. So a lost beat, a new leader or a restarted agent neither loses a finding nor counts it twice. A cluster that was restored
+//! from a backup has heard less than the one before: what came after the backup is told again.
 
 use std::collections::VecDeque;
 
@@ -12,10 +13,14 @@ use super::{FINDINGS_PER_REPORT_MAX, Finding};
 /// Findings that wait: beyond, the least bad of them is dropped, the oldest first.
 pub const FINDINGS_WAITING_MAX: usize = 1_024;
 
+/// Acknowledged findings that are kept for a cluster that goes back to a backup, the newest ones.
+pub const FINDINGS_KEPT_MAX: usize = 1_024;
+
 /// A worker's findings that wait for their acknowledgement.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outbox {
     waiting: VecDeque<Finding>,
+    acknowledged: VecDeque<Finding>,
     last: u64,
     dropped: u64,
 }
@@ -45,15 +50,17 @@ impl Outbox {
         self.waiting.iter().take(FINDINGS_PER_REPORT_MAX)
     }
 
-    /// The state has heard all up to this number.
+    /// The state has heard all up to this number. A lower number than before means that it was restored from a backup: what it has
+    /// not heard of that waits again.
     pub fn acknowledge(&mut self, sequence: u64) {
-        while self
-            .waiting
-            .front()
-            .is_some_and(|it| it.sequence <= sequence)
-        {
-            self.waiting.pop_front();
+        while let Some(forgotten) = self.acknowledged.pop_back_if(|it| it.sequence > sequence) {
+            self.waiting.push_front(forgotten);
         }
+        while let Some(heard) = self.waiting.pop_front_if(|it| it.sequence <= sequence) {
+            self.acknowledged.push_back(heard);
+        }
+        let surplus = self.acknowledged.len().saturating_sub(FINDINGS_KEPT_MAX);
+        self.acknowledged.drain(..surplus);
     }
 
     /// Findings that nobody will hear of.
@@ -159,6 +166,24 @@ mod tests {
         assert_eq!(news(&mut heard, &outbox), 1);
         outbox.acknowledge(heard.acknowledged(5));
         assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn what_a_restored_cluster_has_not_heard_is_told_again() {
+        let mut outbox = Outbox::default();
+        for _ in 0..4 {
+            outbox.push(finding(Severity::Degraded));
+        }
+        outbox.acknowledge(3);
+        assert_eq!(numbers(&outbox), [4]);
+        // The backup is older than the second finding.
+        outbox.acknowledge(1);
+        assert_eq!(numbers(&outbox), [2, 3, 4]);
+        outbox.acknowledge(4);
+        assert!(outbox.is_empty());
+        // The host itself is younger than the backup.
+        outbox.acknowledge(0);
+        assert_eq!(numbers(&outbox), [1, 2, 3, 4]);
     }
 
     #[test]

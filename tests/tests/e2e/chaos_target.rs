@@ -126,37 +126,6 @@ async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed(
     );
 }
 
-/// A run that may hit one replica and hits none: how it ended.
-pub(crate) async fn spares(cluster: &Cluster, allowed: &str, replica: i32) -> Run {
-    let folder = tempfile::tempdir().unwrap();
-    let (out, replica) = (folder.path().join("report"), replica.to_string());
-    let target = ["chaos", "run", "--target", &cluster.addresses[0]];
-    let named = ["--allow", allowed, "--replica-pid", &replica];
-    let rest = ["-o", "json", "--out", out.to_str().unwrap()];
-    let run = cluster.muster(&[&target[..], &named, &rest].concat()).await;
-    assert_eq!(run.code, 1, "{run:?}");
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(told["verdict"], "invalid", "{told}");
-    let faults = told["faults"].as_array().unwrap();
-    assert_eq!(faults.len(), allowed.split(',').count(), "{told}");
-    assert!(faults.iter().all(|it| it["made"] == 0), "{told}");
-    run
-}
-
-#[tokio::test]
-async fn no_replica_is_hit_while_another_one_is_away() {
-    let mut cluster = Cluster::start(SHAPE).await;
-    cluster.replicas[2].kill();
-    let client = cluster.client().await;
-    cluster.leader(&client).await;
-    let allowed = "freeze-replica,kill-replica";
-    let run = spares(&cluster, allowed, cluster.replicas[1].pid()).await;
-    // Said of its watcher, and of each act.
-    let told = run.stderr.matches("does not answer").count();
-    assert_eq!(told, 3, "{run:?}");
-    assert!(cluster.replicas[1].is_running(), "{run:?}");
-}
-
 #[tokio::test]
 async fn what_is_not_known_not_allowed_or_not_what_it_is_said_to_be_is_refused() {
     let target = ["chaos", "run", "--target", "127.0.0.1:1"];

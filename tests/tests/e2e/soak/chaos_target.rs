@@ -8,12 +8,29 @@ use muster_tests::{Cluster, Run, SecuredCluster, Shape, eventually};
 use serde_json::Value;
 use tokio::time::{Duration, sleep};
 
-use crate::chaos_target::{SHAPE, foreign_job, is_untouched, spares, what_is_left};
+use crate::chaos_target::{SHAPE, foreign_job, is_untouched, what_is_left};
 
 /// Pause between two looks for what was killed.
 const LOOK: Duration = Duration::from_millis(50);
 /// Why an admin has blocked something, long before the run.
 const ADMINS: &str = "driver 580";
+
+/// A run that may hit one replica and hits none: how it ended.
+async fn spares(cluster: &Cluster, allowed: &str, replica: i32) -> Run {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, replica) = (folder.path().join("report"), replica.to_string());
+    let target = ["chaos", "run", "--target", &cluster.addresses[0]];
+    let named = ["--allow", allowed, "--replica-pid", &replica];
+    let rest = ["-o", "json", "--out", out.to_str().unwrap()];
+    let run = cluster.muster(&[&target[..], &named, &rest].concat()).await;
+    assert_eq!(run.code, 1, "{run:?}");
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(told["verdict"], "invalid", "{told}");
+    let faults = told["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), allowed.split(',').count(), "{told}");
+    assert!(faults.iter().all(|it| it["made"] == 0), "{told}");
+    run
+}
 
 /// What runs the processes of a cluster: it starts again whatever ends.
 async fn keep_running(cluster: &mut Cluster) {
@@ -177,4 +194,18 @@ async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
     );
     assert_eq!(what_is_left(&client).await, (vec![ADMINS.to_owned()], 0));
     is_untouched(&cluster, &client, (foreign, &before), &pids).await;
+}
+
+#[tokio::test]
+async fn no_replica_is_hit_while_another_one_is_away() {
+    let mut cluster = Cluster::start(SHAPE).await;
+    cluster.replicas[2].kill();
+    let client = cluster.client().await;
+    cluster.leader(&client).await;
+    let allowed = "freeze-replica,kill-replica";
+    let run = spares(&cluster, allowed, cluster.replicas[1].pid()).await;
+    // Said of its watcher, and of each act.
+    let told = run.stderr.matches("does not answer").count();
+    assert_eq!(told, 3, "{run:?}");
+    assert!(cluster.replicas[1].is_running(), "{run:?}");
 }
