@@ -91,13 +91,17 @@ enum Noun {
     /// With --from-cluster it forks the state of the running cluster instead and tells what would follow of a submission, a
     /// drain, a block or another tree of queues: who starts when and where, who is stopped, who waits longer. The cluster
     /// is not touched (docs/what-if.md).
-    Simulate(command::simulate::Simulate),
+    Simulate(Box<command::simulate::Simulate>),
     /// Run scripts against the scheduling engine, without a cluster
     #[command(subcommand)]
     Scenario(command::scenario::Verb),
     #[cfg(feature = "server")]
     #[command(flatten)]
     Server(command::server::Noun),
+    /// Make tokens by which workers join
+    #[cfg(not(feature = "server"))]
+    #[command(subcommand)]
+    Worker(command::join_token::WorkerVerb),
     /// Print a completion script for a shell
     Completion(command::completion::Completion),
 }
@@ -199,6 +203,8 @@ impl CommandLine {
             Noun::Scenario(verb) => verb.run(options),
             #[cfg(feature = "server")]
             Noun::Server(noun) => noun.run(options),
+            #[cfg(not(feature = "server"))]
+            Noun::Worker(verb) => in_runtime(verb.run(options)),
             Noun::Completion(completion) => completion.run(options),
         }
     }

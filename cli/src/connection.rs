@@ -114,6 +114,7 @@ impl Options {
 
     /// How replicas at these addresses are called: whom to trust and who calls as with every other command, and the defaults for
     /// everything else.
+    #[cfg(feature = "server")]
     pub(crate) fn settings_for(&self, addresses: Vec<String>) -> Result<ClientConfig, Failure> {
         let cluster = self.cluster()?;
         Ok(ClientConfig {
@@ -124,6 +125,7 @@ impl Options {
     }
 
     /// The context that is named on the command line.
+    #[cfg(feature = "server")]
     pub(crate) fn context(&self) -> Option<&str> {
         self.context.as_deref()
     }

@@ -16,6 +16,7 @@ pub(crate) enum Exit {
     /// The awaited job was cancelled.
     JobCancelled,
     /// The replica that it ran was removed from its group, for ever: there is no sense in starting it again.
+    #[cfg(feature = "server")]
     Removed,
     /// The command line or a file is not valid.
     Usage,
@@ -34,6 +35,7 @@ impl Exit {
             Self::NotPlaced => 2,
             Self::JobFailed => 3,
             Self::JobCancelled => 4,
+            #[cfg(feature = "server")]
             Self::Removed => 5,
             Self::Usage => 64,
             Self::TimedOut => 124,

@@ -13,9 +13,34 @@ use crate::output::{Format, note, render_document, render_rows};
 use crate::parse;
 use crate::view::JoinTokenView;
 
-/// What to do with join tokens.
+/// Commands of `muster worker` for administrators. The client build has no others.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum WorkerVerb {
+    /// Tokens by which workers without a certificate join
+    Token(Token),
+}
+
+/// `muster worker token`
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    #[command(subcommand)]
+    verb: Verb,
+    // The option of every command ends where the worker has one of its own.
+    /// Endpoints of an etcd in which the replicas publish themselves, comma separated: counts where no address is given
+    /// [env: MUSTER_ETCD]
+    #[arg(
+        long,
+        global = true,
+        value_name = "ENDPOINTS",
+        value_delimiter = ',',
+        help_heading = "Options of every command"
+    )]
+    etcd: Vec<String>,
+}
+
+/// `muster worker token` VERB
+#[derive(Debug, Subcommand)]
+enum Verb {
     /// Make a token by which workers without a certificate join, and print it once
     #[command(
         after_help = "On the new host: muster worker --schedulers node1:7400 --join-token-file token, or --etcd etcd1:2379 in the \
@@ -31,7 +56,7 @@ is given a certificate by a replica that has the authority's key (`tls.ca_key`).
 
 /// `muster worker token create`
 #[derive(Debug, Args)]
-pub(crate) struct Create {
+struct Create {
     /// How long it counts: 30m, 1h, 7d; 30 days at most
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::duration)]
     ttl: Duration,
@@ -45,21 +70,32 @@ pub(crate) struct Create {
 
 /// `muster worker token list`
 #[derive(Debug, Args)]
-pub(crate) struct List {
+struct List {
     #[command(flatten)]
     freshness: Freshness,
 }
 
 /// `muster worker token revoke`
 #[derive(Debug, Args)]
-pub(crate) struct Revoke {
+struct Revoke {
     /// The token's name, as `muster worker token list` shows it
     id: String,
 }
 
-impl Verb {
-    /// Does it.
+impl WorkerVerb {
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::Token(token) => {
+                let options = options.clone().with_etcd(token.etcd);
+                token.verb.run(&options).await
+            }
+        }
+    }
+}
+
+impl Verb {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Create(create) => create.run(options).await,
             Self::List(list) => list.run(options).await,

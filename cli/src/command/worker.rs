@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use muster_settings::{Given, Origin};
 use muster_worker::WorkerConfig;
 use muster_worker::topology::DeclaredCells;
@@ -29,36 +29,11 @@ const SIMULATED_GPU_MODEL: &str = "SIM-H100";
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Worker {
     #[command(subcommand)]
-    verb: Option<Verb>,
+    verb: Option<join_token::WorkerVerb>,
     #[command(flatten)]
     settings: SettingsArguments<WorkerConfig>,
     #[command(flatten)]
     shortcuts: Shortcuts,
-}
-
-/// What to do but run one.
-#[derive(Debug, Subcommand)]
-enum Verb {
-    /// Tokens by which workers without a certificate join
-    Token(Token),
-}
-
-/// `muster worker token`
-#[derive(Debug, Args)]
-struct Token {
-    #[command(subcommand)]
-    verb: join_token::Verb,
-    // The option of every command ends where the worker has one of its own.
-    /// Endpoints of an etcd in which the replicas publish themselves, comma separated: counts where no address is given
-    /// [env: MUSTER_ETCD]
-    #[arg(
-        long,
-        global = true,
-        value_name = "ENDPOINTS",
-        value_delimiter = ',',
-        help_heading = "Options of every command"
-    )]
-    etcd: Vec<String>,
 }
 
 /// Flags that are short for longer values of options.
@@ -93,10 +68,7 @@ impl Worker {
     /// Does it.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self.verb {
-            Some(Verb::Token(token)) => {
-                let options = options.clone().with_etcd(token.etcd);
-                token.verb.run(&options).await
-            }
+            Some(verb) => verb.run(options).await,
             None => self.serve(),
         }
     }
