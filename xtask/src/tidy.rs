@@ -1,6 +1,7 @@
 //! The house rules, checked over every file of the repository.
 
 mod build;
+mod contributing;
 mod dashboards;
 mod dependencies;
 mod finding;
@@ -44,6 +45,7 @@ pub(crate) fn check(root: &Path) -> Result<Report> {
     let files = read(root)?;
     let mut findings: Vec<Finding> = files.iter().flat_map(check_text).collect();
     findings.extend(check_rust(&files));
+    findings.extend(contributing::check(&files));
     findings.extend(dashboards::check(&files)?);
     findings.extend(build::check_profile(&files));
     findings.extend(build::check_units(root)?);
