@@ -49,7 +49,7 @@ build: bootstrap ## build muster, its supervisor and the example trainer, for de
 .PHONY: release
 release: bootstrap ## build what users install: optimised, without debug assertions, stripped, into target/dist
 	cargo build --locked --profile release -p muster-cli -p muster-supervisor -p muster-gpu-check
-	scripts/strip-programs $(TARGET)/release $(TARGET)/dist
+	tools/scripts/strip-programs $(TARGET)/release $(TARGET)/dist
 
 .PHONY: client
 client: bootstrap ## build the client alone, without RocksDB, replicas and workers, into target/client
@@ -98,12 +98,12 @@ evaluation: ## draw up docs/evaluation.md and its pictures again from the traces
 
 .PHONY: fuzz
 fuzz: bootstrap ## feed every decoder anything for FUZZ_MINUTES (ARGS=TARGET: that one alone)
-	scripts/fuzz --minutes $(FUZZ_MINUTES) $(ARGS)
+	tools/scripts/fuzz --minutes $(FUZZ_MINUTES) $(ARGS)
 
 .PHONY: deb
 deb: release ## build the Debian package of the release into target/package
 	rm -rf $(TARGET)/package
-	scripts/package-deb $(TARGET)/dist $(TARGET)/package
+	tools/scripts/package-deb $(TARGET)/dist $(TARGET)/package
 
 .PHONY: image
 image: deb ## build the container image localhost/muster out of the package (IMAGE_ENGINE=docker: not by podman)
@@ -111,21 +111,21 @@ image: deb ## build the container image localhost/muster out of the package (IMA
 
 .PHONY: deployment
 deployment: build bootstrap-deployment ## check units, package, compose file, chart and manifests by their own tools
-	scripts/check-deploy $(TARGET)/debug
+	tools/scripts/check-deploy $(TARGET)/debug
 
 .PHONY: deployment-release
 deployment-release: release bootstrap-deployment ## the same with the release
-	scripts/check-deploy $(TARGET)/dist
+	tools/scripts/check-deploy $(TARGET)/dist
 
 .PHONY: fmt
 fmt: ## format the code
 	cargo fmt --all
-	cargo fmt --manifest-path fuzz/cargo-fuzz/Cargo.toml
+	cargo fmt --manifest-path tools/fuzz/cargo-fuzz/Cargo.toml
 
 .PHONY: lint
 lint: bootstrap ## format check, clippy and the house rules
 	cargo fmt --all --check
-	cargo fmt --manifest-path fuzz/cargo-fuzz/Cargo.toml --check
+	cargo fmt --manifest-path tools/fuzz/cargo-fuzz/Cargo.toml --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo xtask tidy
 
@@ -135,11 +135,11 @@ ci: ## exactly what CI runs
 
 .PHONY: bootstrap
 bootstrap: ## install or name what the build needs
-	@scripts/bootstrap
+	@tools/scripts/bootstrap
 
 .PHONY: bootstrap-test bootstrap-deployment
 bootstrap-test bootstrap-deployment: bootstrap-%:
-	@scripts/bootstrap --$*
+	@tools/scripts/bootstrap --$*
 
 .PHONY: clean
 clean: ## remove what the build made

@@ -1,4 +1,4 @@
-//! Compiles the schema with `protoc`, which `scripts/bootstrap` brings.
+//! Compiles the schema with `protoc`, which `tools/scripts/bootstrap` brings.
 
 use std::path::{Path, PathBuf};
 

@@ -16,7 +16,7 @@ fn main() -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{} is missing: `scripts/bootstrap` compiles RocksDB once for this machine",
+        "{} is missing: `tools/scripts/bootstrap` compiles RocksDB once for this machine",
         archive.display()
     ))
 }

@@ -28,7 +28,7 @@ mod oidc;
 mod output;
 mod past;
 mod pipelines;
-#[path = "../../../supervisor/tests/supervisor/podman.rs"]
+#[path = "../../../worker/supervisor/tests/supervisor/podman.rs"]
 mod podman;
 mod preemption;
 mod queues;

@@ -1,1 +1,1 @@
-"""What scripts/draw-dashboards draws with."""
+"""What tools/scripts/draw-dashboards draws with."""

@@ -52,7 +52,7 @@ pub const LEASE_TICK: Duration = Duration::from_millis(500);
 /// the agent has not been told that it runs.
 pub const QUICK_TASK_MS_MAX: u64 = 50;
 /// How long killing a task may take before its agent is told that it cannot be killed, in milliseconds: what a lease sets aside
-/// for killing (`core/src/timings.rs`).
+/// for killing (`core/model/src/timings.rs`).
 pub const UNKILLABLE_MS: u64 = KILL_MS_MAX;
 /// Pause between two attempts to kill what is left of a task, at first.
 pub const KILL_RETRY: Duration = Duration::from_millis(5);

@@ -11,7 +11,7 @@ use super::source::Source;
 /// The product code that is pure.
 const PURE: &str = "core/src/";
 /// Builders, generators and the script runner: only tests use them.
-const TESTING: &str = "core/src/testing";
+const TESTING: &str = "core/harness/src";
 
 /// What may not be named, and why.
 const BANNED: [(&str, &str); 16] = [
@@ -203,8 +203,8 @@ mod tests {
             "use std::sync::Mutex;",
         ] {
             assert_eq!(count("core/src/a.rs", impure), 1, "{impure}");
-            assert_eq!(count("worker/src/a.rs", impure), 0, "{impure}");
-            assert_eq!(count("core/src/testing/a.rs", impure), 0, "{impure}");
+            assert_eq!(count("worker/agent/src/a.rs", impure), 0, "{impure}");
+            assert_eq!(count("core/harness/src/a.rs", impure), 0, "{impure}");
             let tests = format!("#[cfg(test)]\nmod tests {{ {impure} }}");
             assert_eq!(count("core/src/a.rs", &tests), 0, "{tests}");
         }

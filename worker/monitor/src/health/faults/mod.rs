@@ -317,8 +317,8 @@ fn every_fault_is_shown_by_something_that_exists() {
         let (_, shown) = row.trim_end_matches(" |").rsplit_once(" | ").unwrap();
         for (name, is_name) in shown.split('`').zip([false, true].into_iter().cycle()) {
             let is_trial = shown.contains("trial") && name.contains('-');
-            let script = root.join("worker/testscripts/faults").join(name);
-            let reactor = root.join("core/testscripts/reactor").join(name);
+            let script = root.join("worker/monitor/testscripts/faults").join(name);
+            let reactor = root.join("core/harness/testscripts/reactor").join(name);
             let exists = is_trial && sources.contains(name)
                 || script.is_file()
                 || reactor.is_file()
