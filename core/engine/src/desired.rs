@@ -47,15 +47,6 @@ pub struct HealthDuties {
     pub orders: Vec<Order>,
 }
 
-/// A task on one host, whatever its attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct TaskKey {
-    /// Whose.
-    pub job: JobId,
-    /// Which task.
-    pub task: TaskIndex,
-}
-
 /// One task that a worker should run, with everything needed to run it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskAssignment {

@@ -3,11 +3,10 @@
 //!
 //! Pure like the rest of the core: what is drawn depends on nothing but the numbers handed in.
 
-mod builders;
 mod cluster;
 mod draw;
 
-pub use builders::{
+pub use muster_model::testing::{
     exit_with, gang, gpu_uuid, host, host_of_model, request_id, single, start_error,
 };
 pub use cluster::Cluster;

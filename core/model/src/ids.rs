@@ -192,6 +192,15 @@ fn parse_uuid(text: &str) -> Option<u128> {
     parts.next().is_none().then_some(value)
 }
 
+/// A task on one host, whatever its attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskKey {
+    /// Whose.
+    pub job: JobId,
+    /// Which task.
+    pub task: TaskIndex,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// One second, in milliseconds.
+pub const SECOND_MS: u64 = 1_000;
+/// One minute, in milliseconds.
+pub const MINUTE_MS: u64 = 60 * SECOND_MS;
+/// One hour, in milliseconds.
+pub const HOUR_MS: u64 = 60 * MINUTE_MS;
+/// One day, in milliseconds.
+pub const DAY_MS: u64 = 24 * HOUR_MS;
+
 /// Milliseconds since the Unix epoch, stamped by the leader and monotone over the whole log.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,

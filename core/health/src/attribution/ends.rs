@@ -7,8 +7,6 @@ use crate::health::{Charge, Component, Finding, MINUTE_MS, Severity, with_detail
 use crate::ids::HostId;
 use crate::spec::ExitMeaning;
 
-/// From here on an end speaks for itself; below, the history is asked first.
-pub(super) const CERTAIN_PERMILLE: u16 = 700;
 /// Users whose jobs miss something on a host within a day before its setup is doubted.
 const MISSING_USERS_MIN: u32 = 2;
 /// A driver's complaint within this time of the start is the host's.

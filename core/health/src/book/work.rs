@@ -14,35 +14,6 @@ use crate::time::TimeMs;
 /// Strikes from which on a check is thorough; from the next one on only a person gives the component back.
 const THOROUGH_STRIKES: u32 = 3;
 
-/// A repair or a check that a worker is to carry out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
-    /// On what.
-    pub component: Component,
-    /// What: `Check`, `Reset`, `Reboot` or `RestartService`.
-    pub action: DeviceAction,
-    /// When it was given: tells it from one that was given before.
-    pub since: TimeMs,
-    /// The rule whose services are to be started again; empty for anything else.
-    #[serde(default)]
-    pub rule: String,
-    /// Whether a check is to take as long as it needs: of what fails again and again a quick one has said enough.
-    #[serde(default)]
-    pub is_thorough: bool,
-}
-
-words! {
-    /// What becomes of the repair or check of a component that is out of placement; which of the two follows from its phase.
-    WorkStep {
-        /// It begins.
-        Began = "begun",
-        /// It did what it should: the repair is done, the check is passed.
-        Passed = "passed",
-        /// It did not.
-        Failed = "failed",
-    }
-}
-
 /// Why a repair or a check cannot begin or end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{component} is {phase}: no repair or check of it is {step}")]

@@ -17,7 +17,7 @@ const HOLD_MS: u64 = 120 * SECOND_MS;
 /// Groups that are looked at; beyond, the one with the oldest event is forgotten.
 pub(super) const GROUPS_MAX: usize = 4_096;
 
-words! {
+word_enum! {
     /// What hosts may have in common.
     GroupKind {
         /// All of them.

@@ -18,7 +18,7 @@ pub use self::breaker::Breaker;
 pub use self::incidents::{Group, GroupKind, Incident, Incidents};
 pub use self::ledger::{Rails, RailsLimits};
 
-words! {
+word_enum! {
     /// What can refuse a block or a repair.
     Rail {
         /// Too much of the pool was newly blocked within an hour.

@@ -8,7 +8,7 @@ use super::bus::BusId;
 /// Registers that a line may carry.
 const WORDS_MAX: usize = 8;
 
-words! {
+word_enum! {
     /// What the driver says would bring a GPU back (XID 154).
     Recovery {
         /// Nothing is needed.

@@ -26,7 +26,7 @@ const PROOF: u64 = ONE / 5_000;
 /// Failures and starts that are added to the fleet's, so that a small or new one has a rate: one in fifty.
 const PRIOR: (u64, u64) = (1, 50);
 
-words! {
+word_enum! {
     /// What speaks against a host.
     Feature {
         /// The infrastructure ended tasks that ran on it alone.

@@ -11,7 +11,7 @@ use crate::health::{Charge, Scope, Severity};
 /// The lists of the table, in the order of `Codes`.
 const FIELDS: [&str; 3] = ["xids", "sxids", "links"];
 
-words! {
+word_enum! {
     /// How bad an XID is by itself.
     XidSeverity {
         /// Worth a line.
@@ -31,7 +31,7 @@ words! {
     }
 }
 
-words! {
+word_enum! {
     /// Whose fault an XID usually is.
     Blame {
         /// The program's.
@@ -55,7 +55,7 @@ words! {
     }
 }
 
-words! {
+word_enum! {
     /// What becomes of tasks on the GPU.
     TaskAction {
         /// Nothing.
@@ -75,33 +75,7 @@ words! {
     }
 }
 
-words! {
-    /// What becomes of the GPU.
-    DeviceAction {
-        /// Nothing.
-        None = "none",
-        /// The services that a rule is about are started again; of hosts alone.
-        RestartService = "restart_service",
-        /// Reset once nothing runs on it.
-        ResetIdle = "reset_idle",
-        /// Reset.
-        Reset = "reset",
-        /// The host is rebooted.
-        Reboot = "reboot",
-        /// An active check.
-        Check = "check",
-        /// A person looks.
-        Inspect = "inspect",
-        /// Back to the vendor.
-        Rma = "rma",
-        /// The registers tell.
-        Decode = "decode",
-        /// The text tells.
-        Text = "text",
-    }
-}
-
-words! {
+word_enum! {
     /// Of whom repetitions must be before they count.
     Distinct {
         /// Of anybody.
@@ -113,7 +87,7 @@ words! {
     }
 }
 
-words! {
+word_enum! {
     /// How much of a host an SXid reaches.
     SxidReach {
         /// It is counted.
@@ -131,7 +105,7 @@ words! {
     }
 }
 
-words! {
+word_enum! {
     /// What an error of NVLink 5 leads to.
     Link5Then {
         /// It is counted.

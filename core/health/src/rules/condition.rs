@@ -8,7 +8,7 @@ use super::{COUNT_MAX, SPAN_MS_MAX};
 use crate::health::words::words;
 use crate::health::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
 
-words! {
+word_enum! {
     /// How a value is compared.
     Operator {
         /// Above.

@@ -45,7 +45,7 @@ pub const COUNT_MAX: u32 = 64;
 /// Longest span of a condition: 30 days, after which strikes are forgotten as well.
 pub const SPAN_MS_MAX: u64 = 30 * crate::health::DAY_MS;
 
-words! {
+word_enum! {
     /// What a rule's findings lead to.
     Mode {
         /// They are counted and shown, and nothing else.
@@ -55,7 +55,7 @@ words! {
     }
 }
 
-words! {
+word_enum! {
     /// Where a rule's figure is from.
     Origin {
         /// The named source has it.
@@ -69,7 +69,7 @@ words! {
     }
 }
 
-words! {
+word_enum! {
     /// What ends a block by this rule.
     Clears {
         /// A healthy reading is enough.

@@ -2,7 +2,7 @@
 
 use crate::health::words::words;
 
-words! {
+word_enum! {
     /// What kind of thing is to be known about health.
     HealthNote {
         /// People should look.

@@ -1,7 +1,8 @@
 //! Enumerations that have a word each, in files, events and tables.
 
 /// Declares an enumeration whose variants have words, in the order in which they compare.
-macro_rules! words {
+#[macro_export]
+macro_rules! word_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+ }) => {
         $(#[$doc])*
         #[derive(
@@ -46,5 +47,3 @@ macro_rules! words {
         }
     };
 }
-
-pub(crate) use words;

@@ -1,0 +1,23 @@
+//! The vocabulary of the core: ids, time, limits, job specifications, commands, events and rejections.
+//!
+//! Plain types with their validation, without decisions about a cluster's state. What a client needs of the core is here.
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod beat;
+pub mod command;
+pub mod event;
+pub mod evidence;
+pub mod health;
+pub mod host;
+pub mod ids;
+pub mod lifecycle;
+pub mod limits;
+pub mod quota;
+pub mod rejection;
+pub mod spec;
+pub mod testing;
+pub mod time;
+pub mod timings;
+pub mod topology;
+pub mod word_enum;
