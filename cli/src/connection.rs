@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 use muster_client::{Client, ClientConfig, ClientError, EtcdSettings, TlsSettings, Token};
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 use muster_proto::v1::Consistency;
 
 use crate::contexts::{self, Cluster, read_token};
 use crate::failure::Failure;
 use crate::output::{Format, Screen};
-use crate::parse;
-use crate::platform;
+use crate::{parse, platform};
 
 /// Longest that one request takes, all tries together, where nothing else is said.
 const DEADLINE: Duration = Duration::from_secs(15);

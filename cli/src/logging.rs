@@ -1,7 +1,7 @@
 //! Logs of the long-running commands, on stderr.
 
-use muster_logging::LogControl;
-use muster_settings::{LogFormat, LoggingSettings};
+use muster_service::logging::LogControl;
+use muster_service::settings::{LogFormat, LoggingSettings};
 
 use crate::failure::Failure;
 
@@ -24,8 +24,8 @@ pub(crate) fn start(format: LogFormat) -> Result<(), Failure> {
 
 /// Starts logging, once per process.
 pub(crate) fn start_as(settings: &LoggingSettings) -> Result<LogControl, Failure> {
-    use muster_logging::StartError;
-    muster_logging::start(settings).map_err(|error| match error {
+    use muster_service::logging::StartError;
+    muster_service::logging::start(settings).map_err(|error| match error {
         StartError::Filter(broken) => Failure::usage(broken.to_string()),
         StartError::Started(_) => Failure::new(error.to_string()),
     })

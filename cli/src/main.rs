@@ -52,6 +52,8 @@ fn run_helper() -> Option<ExitCode> {
         return Some(code);
     }
     // `muster ask-gpus`: for workers, whose GPUs' driver may hang, hidden from people too.
-    let log = || logging::start(muster_settings::LogFormat::Json).map_err(|failure| failure.text());
+    let log = || {
+        logging::start(muster_service::settings::LogFormat::Json).map_err(|failure| failure.text())
+    };
     muster_worker::gpu::helper::run(&words, log)
 }

@@ -8,7 +8,7 @@ use clap::builder::ArgAction;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use muster_scheduler::SchedulerConfig;
-use muster_settings::{
+use muster_service::settings::{
     Given, Kind, Loaded, LoggingSettings, Origin, Problem, Problems, Settings, SettingsOption,
     TracingSettings, load, options,
 };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use muster_settings::TracingSettings;
-use muster_tracing::Export;
+use muster_service::settings::TracingSettings;
+use muster_service::tracing::Export;
 
 use crate::failure::Failure;
 
@@ -26,10 +26,10 @@ pub(crate) fn export(
         service,
         instance,
     };
-    let failed = |error: muster_tracing::StartError| {
+    let failed = |error: muster_service::tracing::StartError| {
         Failure::usage(format!("setting `tracing.otlp_endpoint`: {error}"))
     };
-    muster_tracing::start(export).map_err(failed)
+    muster_service::tracing::start(export).map_err(failed)
 }
 
 /// Exports the spans of a command, if the variable says where to.
@@ -45,5 +45,5 @@ pub(crate) fn export_by_variable() -> Result<(), Failure> {
 
 /// Sends what is queued before this process ends.
 pub(crate) async fn finish() {
-    muster_tracing::finish(FINISH_MAX).await;
+    muster_service::tracing::finish(FINISH_MAX).await;
 }

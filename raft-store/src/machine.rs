@@ -2,11 +2,11 @@
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 
-use muster_core::apply::{Applied, apply};
-use muster_core::command::{Command, ReplicaRecord};
-use muster_core::ids::ReplicaId;
-use muster_core::state::State;
-use muster_core::time::TimeMs;
+use muster_engine::apply::{Applied, apply};
+use muster_engine::state::State;
+use muster_model::command::{Command, ReplicaRecord};
+use muster_model::ids::ReplicaId;
+use muster_model::time::TimeMs;
 use muster_proto::log::{
     LogError, STATE_FORMAT, decode_command, encode_command, read_state, write_state,
 };
@@ -85,8 +85,8 @@ impl From<LogError> for DecodeError {
 mod tests {
     use std::sync::Arc;
 
-    use muster_core::ids::RequestId;
-    use muster_core::spec::{
+    use muster_model::ids::RequestId;
+    use muster_model::spec::{
         Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
     };
     use muster_proto::log::COMMAND_FORMAT;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
-use muster_core::ids::ReplicaId;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::ids::ReplicaId;
 use muster_raft_store::backup::{About, Backup, BackupError, Key, KeyError, Picture};
 use muster_tls::{begin_private, create_private_folder};
 use tokio::time::{Instant, MissedTickBehavior, interval};

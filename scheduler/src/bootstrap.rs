@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use muster_core::ids::ReplicaId;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::ids::ReplicaId;
 use muster_raft_store::{Handle, MembershipError, Peer};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

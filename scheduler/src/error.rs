@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use muster_etcd::{EtcdError, FoundingError};
 use muster_raft_store::{MembershipError, OpenError};
-use muster_settings::BrokenRule;
+use muster_service::settings::BrokenRule;
 use muster_tls::TlsError;
 use muster_tls::issue::IssueError;
 use muster_tls::jwt::JwksError;

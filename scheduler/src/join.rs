@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_proto::status::ErrorReport;
 use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
@@ -139,7 +139,7 @@ fn tell_once(told: &mut String, address: &str, status: &Status) {
 mod tests {
     use std::sync::Arc;
 
-    use muster_core::ids::ReplicaId;
+    use muster_model::ids::ReplicaId;
     use muster_proto::status;
     use muster_raft_store::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
     use muster_raft_store::sim::{ProductionRuntime, Seams};

@@ -26,7 +26,7 @@ pub mod watch_hub;
 
 use std::future::Future;
 
-use muster_systemd::Systemd;
+use muster_service::systemd::Systemd;
 use tokio::sync::watch;
 
 pub use config::{

@@ -1,7 +1,7 @@
 //! What is done to a cluster's data without a running replica: backups are read, new groups are founded from them, and a
 //! replica that survived the loss of its majority goes on alone.
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_raft_store as store;
 
 pub use store::backup::{BackupError, Key, KeyError, reseal};

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use futures::Stream;
 use http::HeaderValue;
-use muster_core::ids::ReplicaId;
-use muster_core::limits::WORKER_MESSAGE_BYTES_MAX;
-use muster_core::plan::Budget;
-use muster_core::state::State;
-use muster_core::time::TimeMs;
-use muster_core::timings::BEATS_PER_SECOND_MAX;
+use muster_engine::state::State;
 use muster_etcd::Publisher;
-use muster_exporter::{Exporter, MetricsServer, Ready};
+use muster_model::ids::ReplicaId;
+use muster_model::limits::WORKER_MESSAGE_BYTES_MAX;
+use muster_model::time::TimeMs;
+use muster_model::timings::BEATS_PER_SECOND_MAX;
+use muster_planner::Budget;
 use muster_proto::v1::admin_service_server::AdminServiceServer;
 use muster_proto::v1::cluster_service_server::ClusterServiceServer;
 use muster_proto::v1::job_service_server::JobServiceServer;
@@ -24,7 +23,8 @@ use muster_proto::v1::watch_service_server::WatchServiceServer;
 use muster_proto::v1::worker_service_server::WorkerServiceServer;
 use muster_proto::{FILE_DESCRIPTOR_SET, MEMBERSHIP_HEADER};
 use muster_raft_store::{Config, Handle, Peer, raft_service};
-use muster_systemd::Systemd;
+use muster_service::exporter::{Exporter, MetricsServer, Ready};
+use muster_service::systemd::Systemd;
 use muster_tls::{Authority, Dialer, PeerRole, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -41,7 +41,7 @@ use tower::util::MapResponseLayer;
 use crate::audit_log::AuditLog;
 use crate::config::SchedulerConfig;
 use crate::error::Error;
-use crate::etcd::EtcdStanding;
+use crate::etcd::{self, EtcdStanding};
 use crate::leader::{
     Clock as _, LEADER_INPUTS_MAX, LeaderInput, LeaderLoop, LeaderSettings, ShadowStore,
     SharedShadows, SystemClock, WorkerDirectory,
@@ -52,7 +52,7 @@ use crate::service::{
     Joining, Leaders, PeerPool, Peers, Provider, Watches, Workers, begin_counting,
 };
 use crate::watch_hub::WatchHub;
-use crate::{backups, bootstrap, etcd, health, join, metrics, spans, told_systemd};
+use crate::{backups, bootstrap, health, join, metrics, spans, told_systemd};
 
 /// Longest wait for another replica to take over leadership at a stop.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -89,14 +89,14 @@ impl Replica {
     /// Opens the data directory and joins the parts together.
     pub(crate) async fn open(settings: watch::Receiver<SchedulerConfig>) -> Result<Self, Error> {
         // Before anything is measured: what is counted before counts nowhere.
-        let exporter = muster_exporter::install().map_err(Error::Metrics)?;
+        let exporter = muster_service::exporter::install().map_err(Error::Metrics)?;
         metrics::describe();
         begin_counting();
         muster_raft_store::describe_metrics();
         muster_tls::describe_metrics();
-        muster_tracing::describe_metrics();
+        muster_service::tracing::describe_metrics();
         let config = Arc::new(settings.borrow().clone());
-        muster_tracing::belong_to(&config.cluster_id);
+        muster_service::tracing::belong_to(&config.cluster_id);
         let tls = Tls::load_as(&config.tls, Some(PeerRole::Replica))?;
         // It is read for every certificate; that it cannot be is better known now.
         drop(Authority::open(&config.tls)?);

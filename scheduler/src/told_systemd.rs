@@ -1,7 +1,7 @@
 //! What a replica tells systemd.
 
 use muster_raft_store::Leadership;
-use muster_systemd::Systemd;
+use muster_service::systemd::Systemd;
 use tokio::sync::watch;
 use tokio::time::{Interval, interval};
 use tokio_util::sync::CancellationToken;

@@ -6,10 +6,10 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Instant;
 
-use muster_core::plan::{Budget, plan};
-use muster_core::quota::{QueueConfig, QueueTree};
-use muster_core::spec::JobSpec;
-use muster_core::testing::{Cluster, gang};
+use muster_harness::{Cluster, gang};
+use muster_model::quota::{QueueConfig, QueueTree};
+use muster_model::spec::JobSpec;
+use muster_planner::{Budget, plan};
 use muster_simulate::fork::{Change, Fork, ForkSettings, what_if};
 
 const GPUS_PER_HOST: u32 = 8;

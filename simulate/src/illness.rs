@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::health::rules::RuleSet;
-use muster_core::health::{Component, Severity};
-use muster_core::ids::HostId;
-use muster_core::spec::{JobSpec, RetryPolicy};
+use muster_health::rules::RuleSet;
+use muster_model::health::{Component, Severity};
+use muster_model::ids::HostId;
+use muster_model::spec::{JobSpec, RetryPolicy};
 
 use crate::scenario::Place;
 use crate::trace::{Cluster, Ending, Outage, TraceJob};
@@ -298,8 +298,8 @@ pub(crate) fn hash(words: &[u64]) -> u64 {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::health::Scope;
-    use muster_core::health::rules::Mode;
+    use muster_health::rules::Mode;
+    use muster_model::health::Scope;
 
     use super::*;
 

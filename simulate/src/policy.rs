@@ -6,17 +6,17 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use muster_core::command::Command;
-use muster_core::ids::RequestId;
-use muster_core::limits;
-use muster_core::quota::{
+use muster_model::command::Command;
+use muster_model::ids::RequestId;
+use muster_model::limits;
+use muster_model::quota::{
     self, Amounts, CellQuota, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree,
 };
-use muster_core::spec::{
+use muster_model::spec::{
     DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources,
     RetryPolicy, SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
-use muster_core::topology::HOST_LEVEL;
+use muster_model::topology::HOST_LEVEL;
 
 use crate::illness::submit_with_care;
 use crate::scenario::Scenario;
@@ -353,7 +353,7 @@ mod tests {
         let cluster = Cluster::uniform(1, 8, "gpu");
         let scenario = Scenario::new(cluster, vec![job.clone()], &[], settings);
         for policy in Policy::ALL {
-            let violations = muster_core::spec::validate(&policy.spec(&scenario, &job));
+            let violations = muster_model::spec::validate(&policy.spec(&scenario, &job));
             assert!(violations.is_empty(), "{policy}: {violations:?}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use muster_core::limits;
+use muster_model::limits;
 use serde::Serialize;
 
 /// Switches that an operator has in every queue.

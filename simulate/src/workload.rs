@@ -1,6 +1,6 @@
 //! What is simulated: a cluster, the jobs that come, the hosts that fail.
 
-use muster_core::quota::QueueTree;
+use muster_model::quota::QueueTree;
 use serde::Serialize;
 
 use crate::illness::{Care, Illness};

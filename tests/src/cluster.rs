@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use muster_client::{Client, ClientConfig};
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use serde_json::Value;
 use tempfile::TempDir;

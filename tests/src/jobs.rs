@@ -1,7 +1,7 @@
 //! Job specifications, and what is read of jobs.
 
 use muster_client::{Client, ClientError, JobDetail, LogUpdate, LogsRequest};
-use muster_core::ids::{JobId, TaskIndex};
+use muster_model::ids::{JobId, TaskIndex};
 use muster_proto::v1;
 
 use crate::eventually::eventually;

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::ids::{JobId, PipelineId, RequestId};
-use muster_core::lifecycle::JobPhase;
-use muster_core::limits::REQUEST_KEPT_MS;
-use muster_core::state::{Answer, State};
+use muster_engine::state::{Answer, State};
+use muster_model::ids::{JobId, PipelineId, RequestId};
+use muster_model::lifecycle::JobPhase;
+use muster_model::limits::REQUEST_KEPT_MS;
 
 /// Submissions and cancels that a client was told about.
 #[derive(Clone, Debug, Default)]
@@ -317,8 +317,8 @@ fn once_each(state: &State) -> Vec<LostWrite> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::testing::{Cluster, single};
-    use muster_core::time::TimeMs;
+    use muster_harness::{Cluster, single};
+    use muster_model::time::TimeMs;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 
 /// Every state hash that any replica showed.
 #[derive(Clone, Debug, Default)]

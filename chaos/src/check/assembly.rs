@@ -4,10 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::desired::TaskKey;
-use muster_core::ids::{AttemptEpoch, JobId, TaskIndex};
+use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey};
 
-use super::{Gang, Owner};
+use crate::check::{Gang, Owner};
 
 /// Which members of which attempts were prepared.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +84,7 @@ mod tests {
 
     const fn gang(number: u32) -> Gang {
         Gang {
-            unit: muster_core::ids::UnitIndex(0),
+            unit: muster_model::ids::UnitIndex(0),
             number,
         }
     }

@@ -1,10 +1,9 @@
 //! I33: nobody is blamed, and nobody charged, for an account that a site has not made.
 
-use muster_core::command::NO_ACCOUNT;
-use muster_core::event::EventKind;
-use muster_core::health::Charge;
-use muster_core::health::attribution::Class;
-use muster_core::ids::{AttemptEpoch, JobId};
+use muster_model::command::NO_ACCOUNT;
+use muster_model::event::EventKind;
+use muster_model::health::{Charge, Class};
+use muster_model::ids::{AttemptEpoch, JobId};
 
 /// An attempt ended because an account was missing, and somebody was blamed or charged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,8 +45,8 @@ pub fn false_blame(kind: &EventKind) -> Option<FalseBlame> {
 mod tests {
     use std::sync::Arc;
 
-    use muster_core::health::attribution::{Blame, Step};
-    use muster_core::ids::UnitIndex;
+    use muster_model::health::{Blame, Step};
+    use muster_model::ids::UnitIndex;
 
     use super::*;
 

@@ -5,12 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::command::BlockTarget;
-use muster_core::event::EventKind;
-use muster_core::health::component::Phase;
-use muster_core::health::{Component, Hold};
-use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
-use muster_core::state::{State, TaskRun};
+use muster_engine::state::{State, TaskRun};
+use muster_model::command::BlockTarget;
+use muster_model::event::EventKind;
+use muster_model::health::{Component, Hold, Phase};
+use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
 
 /// What is closed, and what was placed there all the same.
 #[derive(Clone, Debug, Default)]
@@ -253,10 +252,10 @@ fn tasks(state: &State, (job, unit): (JobId, UnitIndex), epoch: AttemptEpoch) ->
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::command::{Command, HealthCommand};
-    use muster_core::health::{Finding, Severity};
-    use muster_core::testing::{Cluster, single};
-    use muster_core::time::TimeMs;
+    use muster_harness::{Cluster, single};
+    use muster_model::command::{Command, HealthCommand};
+    use muster_model::health::{Finding, Severity};
+    use muster_model::time::TimeMs;
 
     use super::*;
 

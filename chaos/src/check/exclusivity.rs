@@ -5,8 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::desired::TaskKey;
-use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, TaskIndex, UnitIndex};
+use muster_model::ids::{AttemptEpoch, GpuUuid, JobId, TaskIndex, TaskKey, UnitIndex};
 
 /// A task's attempt, as the driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,10 +1,10 @@
 //! I3: nothing that a deposed leader proposes takes effect.
 
-use muster_core::apply::Applied;
-use muster_core::command::Command;
-use muster_core::ids::{LeadershipEpoch, Revision};
-use muster_core::rejection::Rejection;
-use muster_core::state::{Answer, State};
+use muster_engine::apply::Applied;
+use muster_engine::state::{Answer, State};
+use muster_model::command::Command;
+use muster_model::ids::{LeadershipEpoch, Revision};
+use muster_model::rejection::Rejection;
 
 /// Who led when the commands of a log were applied, by what the commands themselves came to.
 #[derive(Clone, Debug, Default)]
@@ -63,9 +63,9 @@ impl Fencing {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::apply::apply;
-    use muster_core::ids::ReplicaId;
-    use muster_core::time::TimeMs;
+    use muster_engine::apply::apply;
+    use muster_model::ids::ReplicaId;
+    use muster_model::time::TimeMs;
 
     use super::*;
 

@@ -2,12 +2,11 @@
 //! was. Attempts that lived at once, and steps that were done twice, are found here whatever the scheduler believes.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
-use muster_core::ids::{AttemptEpoch, JobId};
+use muster_model::ids::{AttemptEpoch, JobId};
 use serde::Serialize;
 
 /// Longest silence within one stretch of life: a process that writes every 20 ms and was silent for longer was frozen.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::ids::{LeadershipEpoch, Revision};
+use muster_model::ids::{LeadershipEpoch, Revision};
 
 /// The newest order that each host acted on, over all lives of its agent.
 #[derive(Clone, Debug, Default)]

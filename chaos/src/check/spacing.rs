@@ -1,6 +1,6 @@
 //! How often a whole state is looked at.
 
-use muster_core::state::State;
+use muster_engine::state::State;
 
 /// Jobs, hosts and events of a state that is looked at whenever it may be. To look at one costs as much as there is in it: of a
 /// state that is so many times larger, one in so many is looked at, or a day of a large cluster would take days.

@@ -1,11 +1,10 @@
 //! P5: what the state calls a success has really run to its end, once.
 
-use muster_core::desired::TaskKey;
-use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
-use muster_core::lifecycle::UnitPhase;
-use muster_core::state::{Job, State};
+use muster_engine::state::{Job, State};
+use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
 
-use super::{Exclusivity, Gang};
+use crate::check::{Exclusivity, Gang};
 
 /// The state says that a unit ended well, and no process of a task of it did.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,7 +68,7 @@ fn of_job(job: &Job, book: &Exclusivity) -> Vec<PhantomSuccess> {
 mod tests {
     use std::sync::Arc;
 
-    use muster_core::testing::{Cluster, single};
+    use muster_harness::{Cluster, single};
 
     use super::super::Owner;
     use super::*;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::event::Event;
-use muster_core::ids::Revision;
+use muster_model::event::Event;
+use muster_model::ids::Revision;
 
 /// What watchers were told, held against what happened.
 #[derive(Clone, Debug, Default)]
@@ -176,9 +176,9 @@ impl Watching {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::event::EventKind;
-    use muster_core::ids::JobId;
-    use muster_core::time::TimeMs;
+    use muster_model::event::EventKind;
+    use muster_model::ids::JobId;
+    use muster_model::time::TimeMs;
 
     use super::*;
 

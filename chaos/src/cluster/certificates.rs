@@ -9,7 +9,7 @@ use muster_scheduler::Limits;
 use muster_tls::PeerRole;
 use muster_tls::issue::{self, CA_CERTIFICATE, CERTIFICATE_DAYS};
 
-use super::{CLUSTER_ID, ClusterError, failed};
+use crate::cluster::{CLUSTER_ID, ClusterError, failed};
 
 /// Folder of the certificates within a cluster's.
 const FOLDER: &str = "certificates";

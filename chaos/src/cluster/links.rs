@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{ClusterError, Direction, LocalCluster, Network, failed};
+use crate::cluster::{ClusterError, Direction, LocalCluster, Network, failed};
 
 impl LocalCluster {
     /// Cuts a replica off from the other replicas and from the workers, but not from clients.

@@ -1,17 +1,15 @@
 //! One process of a local cluster: a replica, or a worker's agent.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use std::{fs, io};
 
 use rustix::process::{Signal, kill_process};
-
 use serde::Serialize;
 use serde_json::json;
 
-use super::{ClusterError, ManagedProcess, Network, failed};
+use crate::cluster::{ClusterError, ManagedProcess, Network, failed};
 
 /// How long a process that is asked to end may take before it is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);

@@ -13,21 +13,19 @@ mod small_disk;
 mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-
-use muster_client::TlsSettings;
-use muster_core::ids::ReplicaId;
-use muster_core::timings::Timings;
-use muster_scheduler::{LogSettings, RaftTimings, SchedulerConfig};
-use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
-use muster_worker::{GpuConfig, HealthConfig, RunAs, TasksConfig, WorkerConfig};
+use std::{fs, io};
 
 use certificates::Certificates;
 pub use folder::ClusterFolder;
 pub use member::Member;
+use muster_client::TlsSettings;
+use muster_model::ids::ReplicaId;
+use muster_model::timings::Timings;
+use muster_scheduler::{LogSettings, RaftTimings, SchedulerConfig};
+use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
+use muster_worker::{GpuConfig, HealthConfig, RunAs, TasksConfig, WorkerConfig};
 use network::Network;
 pub(crate) use network::raise_loopback;
 pub use network::{Direction, NetworkError, NetworkKind};

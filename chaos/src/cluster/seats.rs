@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use muster_core::ids::ReplicaId;
+use muster_model::ids::ReplicaId;
 use muster_scheduler::SchedulerConfig;
 
-use super::network::{Front, Network};
-use super::{
+use crate::cluster::network::{Front, Network};
+use crate::cluster::{
     CLUSTER_ID, ClusterError, ClusterOptions, LocalCluster, Member, NetworkKind, failed,
     free_addresses,
 };

@@ -1,11 +1,10 @@
 //! A small file system of its own for one folder of a cluster, to be filled without hurting anybody.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{fs, io};
 
-use super::{ClusterError, failed};
+use crate::cluster::{ClusterError, failed};
 
 /// Name of the file that fills it.
 const BALLAST: &str = "ballast";

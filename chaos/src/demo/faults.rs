@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use muster_core::command::HostHealth;
-use muster_core::event::{Event, EventKind};
-use muster_core::health::Component;
-use muster_core::ids::HostId;
+use muster_model::command::HostHealth;
+use muster_model::event::{Event, EventKind};
+use muster_model::health::Component;
+use muster_model::ids::HostId;
 use muster_proto::v1;
 use tokio::time::Instant;
 
-use super::DemoError;
-use super::observer::lock;
-use super::options::{PATIENCE, RANKS};
-use super::scoreboard::FaultRecord;
-use super::stage::Stage;
-use super::timeline::Voice;
+use crate::demo::DemoError;
+use crate::demo::observer::lock;
+use crate::demo::options::{PATIENCE, RANKS};
+use crate::demo::scoreboard::FaultRecord;
+use crate::demo::stage::Stage;
+use crate::demo::timeline::Voice;
 
 /// Calm between two faults, so that the training gets on.
 const CALM: Duration = Duration::from_secs(4);

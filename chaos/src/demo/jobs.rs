@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_proto::v1;
 
-use super::options::{
+use crate::demo::options::{
     PARTITION_GRACE_MS, RANKS, RANKS_PER_HOST_MAX, STEP_MS, STOP_GRACE_MS, TRAINING,
 };
 use crate::workload::TraceJob;

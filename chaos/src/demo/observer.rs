@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_client::{Client, WatchFilter, WatchUpdate};
-use muster_core::event::{Event, EventKind};
-use muster_core::ids::{JobId, Revision};
+use muster_model::event::{Event, EventKind};
+use muster_model::ids::{JobId, Revision};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::scoreboard::Scoreboard;
-use super::timeline::{Timeline, Voice};
+use crate::demo::scoreboard::Scoreboard;
+use crate::demo::timeline::{Timeline, Voice};
 
 /// An event with the time at which it was seen here.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::jobs::Training;
+use crate::demo::jobs::Training;
 
 /// What the demo is made from.
 #[derive(Clone, Debug)]

@@ -1,14 +1,13 @@
 //! The undisturbed run: the same training as plain processes, without any scheduler.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::{fs, io};
 
 use tokio::process::Command;
 
-use super::jobs::Training;
 use crate::cluster::free_addresses;
+use crate::demo::jobs::Training;
 
 /// An undisturbed run that did not succeed.
 #[derive(Debug, thiserror::Error)]

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use muster_core::event::{Event, EventKind};
-use muster_core::ids::JobId;
-use muster_core::lifecycle::JobPhase;
+use muster_model::event::{Event, EventKind};
+use muster_model::ids::JobId;
+use muster_model::lifecycle::JobPhase;
 
 /// One fault and what became of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -189,8 +189,8 @@ impl fmt::Display for Scoreboard {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::Revision;
-    use muster_core::time::TimeMs;
+    use muster_model::ids::Revision;
+    use muster_model::time::TimeMs;
 
     use super::*;
 

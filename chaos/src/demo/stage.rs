@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use muster_client::{Client, ClientConfig, ClientError};
-use muster_core::event::EventKind;
-use muster_core::ids::JobId;
+use muster_model::event::EventKind;
+use muster_model::ids::JobId;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::observer::{Observed, lock, observe};
-use super::options::{DemoOptions, FINISH_PATIENCE, PATIENCE, RANKS, TRAINING};
-use super::scoreboard::Scoreboard;
-use super::timeline::{Timeline, Voice};
-use super::{DemoError, jobs, reference, stream};
 use crate::cluster::{ClusterOptions, LocalCluster, processes_of, real_gpus};
+use crate::demo::observer::{Observed, lock, observe};
+use crate::demo::options::{DemoOptions, FINISH_PATIENCE, PATIENCE, RANKS, TRAINING};
+use crate::demo::scoreboard::Scoreboard;
+use crate::demo::timeline::{Timeline, Voice};
+use crate::demo::{DemoError, jobs, reference, stream};
 use crate::workload::{Pace, PhillyGenerator, TraceJob, read_jobs};
 
 /// Jobs of the trace's beginning that are left out: the cluster was being filled then.
@@ -140,7 +140,7 @@ impl Stage {
             Voice::Stage,
             &format!("job {job}: a training of 4 ranks, 1 GPU each"),
         );
-        let committed = |event: &muster_core::event::Event| matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job);
+        let committed = |event: &muster_model::event::Event| matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job);
         self.observed
             .wait_for("the first checkpoint", 0, PATIENCE, committed)
             .await?;

@@ -7,7 +7,7 @@ use muster_client::{Client, ClientError};
 use muster_proto::v1;
 use tokio::time::Instant;
 
-use super::observer::{Observed, lock};
+use crate::demo::observer::{Observed, lock};
 
 /// A job and how long after the stream's beginning it is submitted.
 pub(super) type Submission = (Duration, v1::JobSpec);

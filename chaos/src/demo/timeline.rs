@@ -3,11 +3,10 @@
 use std::io::Write;
 
 use anstyle::{AnsiColor, Style};
-use muster_core::command::{BlockTarget, GpuHealth, HostHealth};
-use muster_core::event::{Event, EventKind};
-use muster_core::health::Component;
-use muster_core::health::component::Phase;
-use muster_core::ids::JobId;
+use muster_model::command::{BlockTarget, GpuHealth, HostHealth};
+use muster_model::event::{Event, EventKind};
+use muster_model::health::{Component, Phase};
+use muster_model::ids::JobId;
 use tokio::time::Instant;
 
 /// Who a line is about: decides its colour and its sign.
@@ -220,7 +219,7 @@ fn target_name(target: &BlockTarget) -> String {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::{LeadershipEpoch, ReplicaId};
+    use muster_model::ids::{LeadershipEpoch, ReplicaId};
 
     use super::*;
 

@@ -2,14 +2,13 @@
 //! found out at once, whatever the scheduler believes.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
-use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, TaskIndex};
+use muster_model::ids::{AttemptEpoch, GpuUuid, JobId, TaskIndex};
 use serde::Serialize;
 
-use super::RunError;
+use crate::run::RunError;
 
 /// Name of the book, and of the list of what must not have been.
 const BOOK_FILE: &str = "book";

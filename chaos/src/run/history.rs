@@ -4,12 +4,12 @@
 use std::sync::{Mutex, PoisonError};
 
 use muster_client::{Client, ClientError, JobDetail, Submitted};
-use muster_core::ids::{JobId, RequestId, Revision};
-use muster_core::lifecycle::JobPhase;
+use muster_model::ids::{JobId, RequestId, Revision};
+use muster_model::lifecycle::JobPhase;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::clock::now_us;
+use crate::run::clock::now_us;
 
 /// What a user called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

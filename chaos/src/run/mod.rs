@@ -21,13 +21,12 @@ mod report;
 mod target;
 mod truth;
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use muster_client::{ClientConfig, ClientError};
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 use muster_proto::v1;
 use muster_raft_store::OpenError;
 use muster_worker::journal::JournalError;
@@ -41,10 +40,6 @@ pub use profile::{Fault, Profile};
 pub use report::{Coverage, FaultFigures, RunReport, Spread, Verdict};
 pub use target::{NamedAgent, TargetOptions, UnfitProcess, run_target};
 
-use crate::cluster::{ClusterError, ClusterOptions, LocalCluster, NetworkKind, raise_loopback};
-use crate::demo::timeline::{Output, Timeline, Voice};
-use crate::dev::DevError;
-use crate::error_chain::chain;
 use book::Book;
 use clock::now_us;
 use history::History;
@@ -57,6 +52,11 @@ use options::{
 };
 use pictures::Picture;
 use truth::Sight;
+
+use crate::cluster::{ClusterError, ClusterOptions, LocalCluster, NetworkKind, raise_loopback};
+use crate::demo::timeline::{Output, Timeline, Voice};
+use crate::dev::DevError;
+use crate::error_chain::chain;
 
 /// A run that came to no verdict: the harness's failure, not the cluster's.
 #[derive(Debug, thiserror::Error)]

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use muster_core::timings::Timings;
+use muster_model::timings::Timings;
 use muster_scheduler::{LogSettings, RaftTimings};
 
-use super::Profile;
 use crate::cluster::{NetworkKind, SMALL_TIMINGS};
+use crate::run::Profile;
 
 /// What a run is made from.
 #[derive(Clone, Debug)]

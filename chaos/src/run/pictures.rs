@@ -2,10 +2,10 @@
 //! made of it.
 
 use muster_client::{Client, ClientError};
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_raft_store::backup::Backup;
 
-use super::judge::{Invariant, Violation};
+use crate::run::judge::{Invariant, Violation};
 
 /// An admin of every cluster whose settings name none.
 const ADMIN: &str = "root";

@@ -1,8 +1,8 @@
 //! What may be wrong with a host or an adapter of it, as its sensors read it: what `muster chaos inject reading` plays on a
 //! cluster of processes.
 
-use muster_core::health::Component;
-use muster_core::ids::HostId;
+use muster_model::health::Component;
+use muster_model::ids::HostId;
 use serde::{Deserialize, Serialize};
 
 /// This host, before it knows by which number the cluster knows it, as real workers name it.
@@ -216,8 +216,8 @@ const fn of_adapter(signs: Signs) -> Signs {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::health::ComponentKind;
-    use muster_core::health::rules::RuleSet;
+    use muster_health::rules::RuleSet;
+    use muster_model::health::ComponentKind;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use muster_core::time::MonotonicMs;
+use muster_model::time::MonotonicMs;
 use muster_raft_store::Clock as WallClock;
 use muster_scheduler::leader::MONOTONIC_START_MS;
 use tokio::time::Instant;

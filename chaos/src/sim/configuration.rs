@@ -3,21 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::access::{JoinGrant, Role, TokenHash, User};
-use muster_core::command::{AccessCommand, Block, BlockTarget, Command, HealthCommand, Planned};
-use muster_core::health::rules::RuleSet;
-use muster_core::ids::RequestId;
-use muster_core::quota::{
+use muster_engine::state::State;
+use muster_health::rules::RuleSet;
+use muster_model::access::{JoinGrant, Role, TokenHash, User};
+use muster_model::command::{AccessCommand, Block, BlockTarget, Command, HealthCommand, Planned};
+use muster_model::host::Host;
+use muster_model::ids::RequestId;
+use muster_model::quota::{
     Amounts, Defragment, Guarantee, Limits, QueueConfig, QueueOrder, QueueTree,
 };
-use muster_core::spec::{DEFAULT_QUEUE, Layout, Packing, Scheduling, Within};
-use muster_core::state::{Host, State};
-use muster_core::time::TimeMs;
-use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
+use muster_model::spec::{DEFAULT_QUEUE, Layout, Packing, Scheduling, Within};
+use muster_model::time::TimeMs;
+use muster_model::topology::{CellGroup, CellPlace, HostShape, Topology};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use super::scale::Tempo;
+use crate::sim::scale::Tempo;
 
 /// Queues that every tree names and jobs go to: they never disappear, so that every submission is accepted.
 const QUEUES: [&str; 3] = [DEFAULT_QUEUE, "research/vision", "research/language"];

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use muster_core::command::{HostHealth, ReplicaStanding, StopCause, StopReason};
-use muster_core::event::{EventKind, HealthNote};
-use muster_core::health::component::Phase;
-use muster_core::health::{Component, ComponentKind};
-use muster_core::ids::AttemptEpoch;
-use muster_core::state::{RestartReason, State};
+use muster_engine::state::{RestartReason, State};
+use muster_model::command::{HostHealth, ReplicaStanding, StopCause, StopReason};
+use muster_model::event::{EventKind, HealthNote};
+use muster_model::health::{Component, ComponentKind, Phase};
+use muster_model::ids::AttemptEpoch;
 
-use super::configuration::ADMIN;
+use crate::sim::configuration::ADMIN;
 
 /// A situation that the checks are there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

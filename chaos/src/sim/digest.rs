@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use muster_core::ids::JobId;
-use muster_core::state::{Job, State};
+use muster_engine::state::{Job, State};
+use muster_model::ids::JobId;
 
 /// Mixes the digest of a job into that of a state (the prime of 64-bit FNV-1a).
 const FACTOR: u64 = 0x0000_0100_0000_01b3;
@@ -58,7 +58,7 @@ impl Digested {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::testing::{Cluster, gang};
+    use muster_harness::{Cluster, gang};
 
     use super::*;
 

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::beat::Beat;
-use muster_core::command::HostRegistration;
-use muster_core::ids::LeadershipEpoch;
+use muster_model::beat::Beat;
+use muster_model::command::HostRegistration;
+use muster_model::ids::LeadershipEpoch;
 use muster_scheduler::leader::{LeaderInput, SessionId, TO_WORKER_MAX, ToWorker};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::network::SimNetwork;
-use super::runtime::{NodeId, spawn_on};
+use crate::sim::network::SimNetwork;
+use crate::sim::runtime::{NodeId, spawn_on};
 
 /// Messages of a worker that may be under way.
 const TO_LEADER_MAX: usize = 256;

@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use muster_core::audit::audit;
-use muster_core::ids::Revision;
-use muster_core::state::State;
+use muster_engine::audit::audit;
+use muster_engine::state::State;
+use muster_model::ids::Revision;
 use muster_raft_store::sim::{AppliedEntry, Observer};
 use tokio::time::Instant;
 
-use super::coverage::{Coverage, Preemptions, Situation};
-use super::digest::Digest;
-use super::record::{Record, Scene, SceneKind};
-use super::report::Violation;
-use super::runtime::NodeId;
 use crate::check::{
     Acknowledged, Agreement, Assembly, Closed, Entry, Exclusivity, Fencing, Obedience, Owner,
     RaftRules, Watching, false_blame, looked_at_one_in, phantom_successes,
 };
+use crate::sim::coverage::{Coverage, Preemptions, Situation};
+use crate::sim::digest::Digest;
+use crate::sim::record::{Record, Scene, SceneKind};
+use crate::sim::report::Violation;
+use crate::sim::runtime::NodeId;
 
 /// Where violations come from: the oracles, and what is reported as such.
 const SOURCES: usize = 10;
@@ -393,8 +393,8 @@ impl Observer<State> for Onlooker {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::ids::HostId;
-    use muster_core::testing::{Cluster, single};
+    use muster_harness::{Cluster, single};
+    use muster_model::ids::HostId;
 
     use super::*;
     use crate::check::LOOKED_AT_MAX;

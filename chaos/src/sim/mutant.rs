@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::disk::Deceit;
-use super::plan::losses;
-use super::report::Violation;
 use crate::check::{LostWrite, Misplaced, RaftBreach, WatchGap};
+use crate::sim::disk::Deceit;
+use crate::sim::plan::losses;
+use crate::sim::report::Violation;
 
 /// A known bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,8 +10,8 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::draws::{Domain, draws};
-use super::runtime::{NodeId, spawn_on};
+use crate::sim::draws::{Domain, draws};
+use crate::sim::runtime::{NodeId, spawn_on};
 
 /// Latency of one message, in microseconds.
 const LATENCY_US: std::ops::Range<u64> = 100..2_000;

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_raft_store::{Force, MemberChange};
 use muster_scheduler::leader::{ChangeError, LeaderInput, ReplicaChange, ReplicasChanged};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::gateway::Gateway;
-use super::judges::Judges;
-use super::network::SimNetwork;
-use super::record::{Scene, SceneKind};
-use super::replicas::Replicas;
-use super::runtime::NodeId;
-use super::transport::Registry;
 use crate::error_chain::chain;
+use crate::sim::gateway::Gateway;
+use crate::sim::judges::Judges;
+use crate::sim::network::SimNetwork;
+use crate::sim::record::{Scene, SceneKind};
+use crate::sim::replicas::Replicas;
+use crate::sim::runtime::NodeId;
+use crate::sim::transport::Registry;
 
 /// First node number of operators: each errand has one of its own.
 pub const OPERATOR_NODES: u32 = 1_000_000;

@@ -5,17 +5,17 @@ use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use muster_core::ids::ReplicaId;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::ids::ReplicaId;
 use muster_proto::log::COMMAND_FORMAT;
 use muster_raft_store::Handle;
 use muster_scheduler::leader::{
     Fence, PeerError, PeerLinks, ShadowPush, ShadowReport, SharedShadows,
 };
 
-use super::clock::SimClock;
-use super::network::SimNetwork;
-use super::runtime::NodeId;
+use crate::sim::clock::SimClock;
+use crate::sim::network::SimNetwork;
+use crate::sim::runtime::NodeId;
 
 /// A replica's shadow memory as the others reach it.
 #[derive(Clone)]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::coverage::Coverage;
 use crate::check::{
     Disagreement, EarlyStart, FalseBlame, LostWrite, Misplaced, Overlap, PhantomSuccess,
     RaftBreach, StaleCommand, StaleOrder, WatchGap,
 };
+use crate::sim::coverage::Coverage;
 
 /// Violations that a report prints; the others are counted.
 const VIOLATIONS_PRINTED_MAX: usize = 8;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use muster_core::timings::Timings;
+use muster_model::timings::Timings;
 use serde::{Deserialize, Serialize};
 
 /// Users of a cluster whose size is given: one for so many hosts, but at least one and at most [`USERS_MAX`].

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::mutant::Mutant;
-use super::plan::{Acts, Plan};
-use super::scale::{Scale, Tempo};
-use super::world::WorldOptions;
+use crate::sim::mutant::Mutant;
+use crate::sim::plan::{Acts, Plan};
+use crate::sim::scale::{Scale, Tempo};
+use crate::sim::world::WorldOptions;
 
 /// Version of what is written.
 const FORMAT: u32 = 1;

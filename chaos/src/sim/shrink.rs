@@ -6,11 +6,11 @@ use std::io::{self, Write};
 use std::num::NonZero;
 use std::sync::Arc;
 
-use super::plan::{Act, Acts, Numbers, Plan};
-use super::record::Record;
-use super::report::{Report, Violation};
-use super::script::Script;
-use super::world::{WorldOptions, record, simulate};
+use crate::sim::plan::{Act, Acts, Numbers, Plan};
+use crate::sim::record::Record;
+use crate::sim::report::{Report, Violation};
+use crate::sim::script::Script;
+use crate::sim::world::{WorldOptions, record, simulate};
 
 /// Last scenes before the violation that are told.
 const SCENES_TOLD: usize = 20;

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use muster_core::agent::Agent;
-use muster_core::desired::TaskKey;
-use muster_core::ids::HostId;
-use muster_core::plan::blocker;
-use muster_core::state::{Attempt, Host, Job, State, TaskRun};
+use muster_control::agent::Agent;
+use muster_engine::state::{Attempt, Job, State, TaskRun};
+use muster_model::host::Host;
+use muster_model::ids::{HostId, TaskKey};
+use muster_planner::blocker;
 
-use super::host::SimHost;
-use super::world::World;
+use crate::sim::host::SimHost;
+use crate::sim::world::World;
 
 /// Jobs that are described; the others are counted.
 const JOBS_DESCRIBED_MAX: usize = 5;

@@ -12,8 +12,8 @@ use muster_raft_store::network::stream_by_calls;
 use muster_raft_store::sim::{Transport, TransportError};
 use muster_raft_store::{Handle, Peer, StateMachine};
 
-use super::network::SimNetwork;
-use super::runtime::NodeId;
+use crate::sim::network::SimNetwork;
+use crate::sim::runtime::NodeId;
 
 /// Where each replica's address leads, while it is up.
 pub struct Registry<M: StateMachine> {

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_client::WatchPosition;
-use muster_core::event::Event;
-use muster_core::ids::Revision;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::event::Event;
+use muster_model::ids::Revision;
 use muster_raft_store::Handle;
 use muster_scheduler::watch_hub::{SubscribeError, Subscription, WatchFilter, WatchHub};
 use rand::Rng;
@@ -17,10 +17,10 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::coverage::Situation;
-use super::judges::Judges;
-use super::network::SimNetwork;
-use super::runtime::{NodeId, spawn_on};
+use crate::sim::coverage::Situation;
+use crate::sim::judges::Judges;
+use crate::sim::network::SimNetwork;
+use crate::sim::runtime::{NodeId, spawn_on};
 
 /// First node number of watchers.
 pub const WATCHER_NODES: u32 = 940;

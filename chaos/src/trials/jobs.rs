@@ -4,11 +4,11 @@ use std::path::Path;
 
 use muster_proto::v1;
 
-use super::Trial;
-use super::options::{
+use crate::demo::jobs::{group, job};
+use crate::trials::Trial;
+use crate::trials::options::{
     GPUS_PER_HOST, PARTITION_GRACE_MS, RANKS, STEP_MS, TRAINING, URGENT_MS, URGENT_PRIORITY,
 };
-use crate::demo::jobs::{group, job};
 
 /// The variable that names the folder in which ranks write down when they live.
 const LIVES_VARIABLE: &str = "ATTEMPT_LEDGER_DIR";

@@ -15,15 +15,18 @@ use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use muster_client::ClientError;
-use muster_core::command::HostHealth;
-use muster_core::event::EventKind;
-use muster_core::ids::JobId;
-use muster_core::lifecycle::JobPhase;
+use muster_model::command::HostHealth;
+use muster_model::event::EventKind;
+use muster_model::ids::JobId;
+use muster_model::lifecycle::JobPhase;
 use tokio::time::Instant;
 
 pub use options::TrialsOptions;
 pub use report::{Measured, TrialReport, TrialsReport};
 pub use trial::Trial;
+
+use options::{FINISH_PATIENCE, RANKS, TRAINING};
+use stage::Stage;
 
 use crate::check::{Lives, LivesError};
 use crate::cluster::{ClusterError, raise_loopback};
@@ -31,8 +34,6 @@ use crate::demo::timeline::{Output, Timeline, Voice};
 use crate::demo::{Missed, ReferenceError, reference};
 use crate::dev::DevError;
 use crate::error_chain::chain;
-use options::{FINISH_PATIENCE, RANKS, TRAINING};
-use stage::Stage;
 
 /// A trial that could not be played.
 #[derive(Debug, thiserror::Error)]

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Trial;
 use crate::demo::jobs::Training;
+use crate::trials::Trial;
 
 /// What the trials are made from.
 #[derive(Clone, Debug)]

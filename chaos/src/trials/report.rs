@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use muster_core::lifecycle::JobPhase;
+use muster_model::lifecycle::JobPhase;
 use serde::Serialize;
 
-use super::Trial;
-use super::options::{RANKS, THAW_MS_MAX};
 use crate::check::{LivedAtOnce, Repeated};
+use crate::trials::Trial;
+use crate::trials::options::{RANKS, THAW_MS_MAX};
 
 /// Milliseconds of a second.
 const SECOND_MS: f64 = 1_000.0;
@@ -232,7 +232,7 @@ fn seconds(ms: Option<u64>, none: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::AttemptEpoch;
+    use muster_model::ids::AttemptEpoch;
 
     use super::*;
 

@@ -1,25 +1,24 @@
 //! The stage of one trial: a fresh cluster, its client, and what is seen of it.
 
-use std::fs;
-use std::io;
 use std::sync::Arc;
+use std::{fs, io};
 
 use muster_client::{Client, ClientConfig};
-use muster_core::event::{Event, EventKind};
-use muster_core::ids::JobId;
+use muster_model::event::{Event, EventKind};
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::jobs::{self, Traces};
-use super::options::{
-    CHECKPOINTS_BEFORE, DISK_MIB, GPUS_PER_HOST, PATIENCE, STRIKE_AFTER, TrialsOptions, WORKERS,
-};
-use super::{Trial, TrialError};
 use crate::cluster::{ClusterOptions, LocalCluster, NetworkKind, SmallDisk, processes_of};
 use crate::demo::observer::{Observed, observe};
 use crate::demo::timeline::{Timeline, Voice};
 use crate::preemption::let_priority_preempt;
+use crate::trials::jobs::{self, Traces};
+use crate::trials::options::{
+    CHECKPOINTS_BEFORE, DISK_MIB, GPUS_PER_HOST, PATIENCE, STRIKE_AFTER, TrialsOptions, WORKERS,
+};
+use crate::trials::{Trial, TrialError};
 
 /// Everything on stage. The disks come first: they are unmounted before the cluster's folder is removed.
 pub(super) struct Stage<'a> {

@@ -3,16 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use muster_core::event::{Event, EventKind};
+use muster_model::event::{Event, EventKind};
 use muster_proto::v1;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::sleep;
 
-use super::options::{BEFORE_RETURN, DISK_FULL, SHORT_CUT};
-use super::stage::{Stage, Whereabouts};
-use super::{Trial, TrialError, jobs};
 use crate::cluster::{Direction, processes_of};
 use crate::demo::timeline::Voice;
+use crate::trials::options::{BEFORE_RETURN, DISK_FULL, SHORT_CUT};
+use crate::trials::stage::{Stage, Whereabouts};
+use crate::trials::{Trial, TrialError, jobs};
 
 /// File of a checkpoint that holds the state, as the trainer writes it.
 const STATE_FILE: &str = "state.bin";

@@ -1,11 +1,10 @@
 //! Jobs drawn from the published distribution of Microsoft's Philly cluster (Jeon et al., ATC'19), for
 //! machines without the trace.
 
-use rand::Rng;
-use rand::SeedableRng;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::TraceJob;
+use crate::workload::TraceJob;
 
 /// Share of each job size: GPUs, and jobs in a thousand. 86.7 % ask for one GPU; the mean is 1.74.
 const SIZES: [(u32, u32); 6] = [(1, 867), (2, 52), (4, 41), (8, 33), (16, 5), (32, 2)];

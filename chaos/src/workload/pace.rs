@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::TraceJob;
+use crate::workload::TraceJob;
 
 /// Longest span of a replay: nobody waits for more, and no clock overflows.
 const SPAN_MAX: Duration = Duration::from_hours(24 * 365 * 10);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
 use muster_scheduler::SchedulerConfig;
-use muster_settings::{Loaded, Settings, default_file, load, reference};
+use muster_service::settings::{Loaded, Settings, default_file, load, reference};
 use muster_worker::WorkerConfig;
 
 use crate::connection::Options;

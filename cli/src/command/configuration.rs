@@ -4,13 +4,13 @@ use std::io::Read;
 
 use clap::Args;
 use muster_client::ClientError;
-use muster_core::limits::CONFIGURATION_BYTES_MAX;
+use muster_job_file::strict_yaml::{FileError, Places, parse_one};
+use muster_model::limits::CONFIGURATION_BYTES_MAX;
 use serde::de::DeserializeOwned;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, render_document};
-use muster_job_file::strict_yaml::{FileError, Places, parse_one};
 
 /// Largest configuration file: YAML spends a multiple of what is sent.
 const FILE_BYTES_MAX: u64 = 8 * CONFIGURATION_BYTES_MAX as u64;

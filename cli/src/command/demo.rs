@@ -9,7 +9,7 @@ use clap::{Args, value_parser};
 use muster_chaos::cluster::{ClusterOptions, real_gpus};
 use muster_chaos::demo::{DemoError, DemoOptions};
 use muster_chaos::dev::{self, DevCluster};
-use muster_core::limits::GPUS_PER_HOST_MAX;
+use muster_model::limits::GPUS_PER_HOST_MAX;
 
 use crate::connection::current_user;
 use crate::exit::Exit;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use muster_client::Client;
-use muster_core::ids::GpuUuid;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::ids::GpuUuid;
 use muster_proto::v1;
 
-use super::blocking::{self, BlockOptions, DrainOptions, Target, Terms};
+use crate::command::blocking::{self, BlockOptions, DrainOptions, Target, Terms};
 #[cfg(feature = "server")]
-use super::gpu_check::Check;
-use super::listing::{StandingFilter, check_hosts, show};
+use crate::command::gpu_check::Check;
+use crate::command::listing::{StandingFilter, check_hosts, show};
 use crate::connection::{Moment, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;

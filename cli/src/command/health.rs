@@ -2,14 +2,14 @@
 
 use clap::{Args, Subcommand};
 use muster_client::Client;
-use muster_core::health::rules::RuleSet;
-use muster_core::ids::Revision;
-use muster_core::limits::CONFIGURATION_BYTES_MAX;
+use muster_health::rules::RuleSet;
+use muster_model::ids::Revision;
+use muster_model::limits::CONFIGURATION_BYTES_MAX;
 use muster_proto::v1;
 
-use super::configuration::read_file;
-use super::listing::show;
-use super::tickets::Tickets;
+use crate::command::configuration::read_file;
+use crate::command::listing::show;
+use crate::command::tickets::Tickets;
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
 use muster_proto::v1;
 
-use super::blocking::{self, BlockOptions, DrainOptions, HostOptions, Target, Terms};
-use super::listing::{StandingFilter, check_hosts, show};
+use crate::command::blocking::{self, BlockOptions, DrainOptions, HostOptions, Target, Terms};
+use crate::command::listing::{StandingFilter, check_hosts, show};
 use crate::connection::{Moment, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use muster_client::Client;
-use muster_core::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
 use muster_proto::v1;
 use muster_proto::v1::injection::What;
 
@@ -196,8 +196,8 @@ async fn gpu(client: &Client, text: &str) -> Result<(String, String), Failure> {
 mod tests {
     use clap::{Command, FromArgMatches as _};
     use muster_chaos::trials::Trial;
-    use muster_core::health::ComponentKind;
-    use muster_core::health::rules::{Condition, Rule, RuleSet};
+    use muster_health::rules::{Condition, Rule, RuleSet};
+    use muster_model::health::ComponentKind;
 
     use super::*;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
-use muster_core::health::component::Phase;
-use muster_core::ids::Revision;
+use muster_model::health::Phase;
+use muster_model::ids::Revision;
 use muster_proto::v1;
 
 use crate::exit::Exit;

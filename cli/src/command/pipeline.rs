@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use muster_client::new_request_id;
-use muster_core::ids::{JobId, PipelineId};
-use muster_core::limits::PIPELINE_BYTES_MAX;
+use muster_job_file::read_pipeline;
+use muster_job_file::strict_yaml::FileError;
+use muster_model::ids::{JobId, PipelineId};
+use muster_model::limits::PIPELINE_BYTES_MAX;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::configuration::read_file;
-use super::job::{Ended, Goal, wait_for};
-use super::listing::show;
+use crate::command::configuration::read_file;
+use crate::command::job::{Ended, Goal, wait_for};
+use crate::command::listing::show;
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document, render_documents};
 use crate::parse;
 use crate::view::{PipelineDetailView, PipelineView};
-use muster_job_file::read_pipeline;
-use muster_job_file::strict_yaml::FileError;
 
 /// Largest pipeline file: the largest pipeline with comments.
 const FILE_BYTES_MAX: u64 = 4 * PIPELINE_BYTES_MAX as u64;

@@ -1,11 +1,11 @@
 //! `muster queue`.
 
 use clap::{Args, Subcommand};
-use muster_core::quota::QueueTree;
+use muster_model::quota::QueueTree;
 use muster_proto::v1;
 
-use super::configuration::{ApplyOptions, ConfigFile, print_file};
-use super::listing::show;
+use crate::command::configuration::{ApplyOptions, ConfigFile, print_file};
+use crate::command::listing::show;
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;

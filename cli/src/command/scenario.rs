@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use muster_scenario::{Files, Outcome, Script, run};
+use muster_simulate::scenario::{Files, Outcome, Script, run};
 
 use crate::connection::Options;
 use crate::exit::Exit;

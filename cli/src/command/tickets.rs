@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 use muster_proto::v1;
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;

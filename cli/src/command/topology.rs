@@ -1,10 +1,10 @@
 //! `muster topology`.
 
 use clap::{Args, Subcommand};
-use muster_core::topology::{Topology, validate};
+use muster_model::topology::{Topology, validate};
 use muster_proto::v1;
 
-use super::configuration::{ApplyOptions, ConfigFile, print_file, unusable};
+use crate::command::configuration::{ApplyOptions, ConfigFile, print_file, unusable};
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use muster_client::Token;
-use muster_core::access::Role;
-use muster_core::ids::Revision;
+use muster_model::access::Role;
+use muster_model::ids::Revision;
 use serde_json::json;
 
 use crate::connection::{Freshness, Options, current_user};

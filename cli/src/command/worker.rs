@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use muster_settings::{Given, Origin};
+use muster_service::settings::{Given, Origin};
 use muster_worker::WorkerConfig;
 use muster_worker::topology::DeclaredCells;
 use serde_json::{Value, json};

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use jiff::Timestamp;
 
-use super::Format;
 use crate::failure::Failure;
+use crate::output::Format;
 
 /// Clears a terminal and puts the cursor at its top left.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";

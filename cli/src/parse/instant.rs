@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::duration;
+use crate::parse::duration;
 
 /// Reads an instant, in milliseconds since the Unix epoch.
 pub(crate) fn instant(text: &str) -> Result<u64, String> {

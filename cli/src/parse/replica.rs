@@ -1,6 +1,6 @@
 //! A replica: its id and where it is reached.
 
-use muster_core::ids::ReplicaId;
+use muster_model::ids::ReplicaId;
 
 /// `ID=HOST:PORT`.
 pub(crate) fn replica(text: &str) -> Result<(ReplicaId, String), String> {

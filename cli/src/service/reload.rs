@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 
-use muster_logging::LogControl;
-use muster_settings::{Loaded, Origin, changes};
+use muster_service::logging::LogControl;
+use muster_service::settings::{Loaded, Origin, changes};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use jiff::Timestamp;
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_scheduler::offline::Backup;
 use serde::Serialize;
 

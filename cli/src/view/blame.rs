@@ -3,7 +3,7 @@
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::word;
+use crate::view::word;
 
 /// Whose fault an end was, how sure that is, and what follows.
 #[derive(Clone, Debug, Serialize)]

@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::block::BlockView;
-use super::health_standing::HealthStandingView;
-use super::word::word;
 use crate::output::{Cell, Column, Row, Tone, ago, instant};
 use crate::parse::format_mib;
+use crate::view::block::BlockView;
+use crate::view::health_standing::HealthStandingView;
+use crate::view::word::word;
 
 /// A GPU.
 #[derive(Clone, Debug, Serialize)]

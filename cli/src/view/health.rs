@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::word;
 use crate::output::{Cell, Column, Row, Tone, ago, counted, instant, until};
+use crate::view::word;
 
 /// A component of which something is known.
 #[derive(Clone, Debug, Serialize)]

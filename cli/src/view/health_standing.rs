@@ -3,8 +3,8 @@
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::health::KeptOffView;
 use crate::output::{Cell, Tone};
+use crate::view::health::KeptOffView;
 
 /// Where a host or a GPU stands, by which rule, and what rules keep off it.
 #[derive(Clone, Debug, Serialize)]

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::block::BlockView;
-use super::health_standing::HealthStandingView;
-use super::host_cells::HostCellsView;
-use super::word::{ONE_WAY, silence_cause, word};
 use crate::output::{Cell, Column, Row, Tone, ago, instant};
 use crate::parse::{CpuCount, format_mib};
+use crate::view::block::BlockView;
+use crate::view::health_standing::HealthStandingView;
+use crate::view::host_cells::HostCellsView;
+use crate::view::word::{ONE_WAY, silence_cause, word};
 
 /// A host.
 #[derive(Clone, Debug, Serialize)]

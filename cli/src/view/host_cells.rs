@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::word::word;
 use crate::output::{Cell, Column, Row, Tone};
+use crate::view::word::word;
 
 /// The cells around and inside a host.
 #[derive(Clone, Debug, Serialize)]

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::block::BlockView;
 use crate::output::{Cell, Column, Row, Table, counted, instant, until};
+use crate::view::block::BlockView;
 
 /// What the block of one host or GPU hits.
 #[derive(Clone, Debug, Serialize)]

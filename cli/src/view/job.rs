@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::ledger::LedgerView;
-use super::word::{counted, job_phase, phase_tone};
 use crate::output::{Cell, Column, Row, Tone, ago, instant, span};
+use crate::view::ledger::LedgerView;
+use crate::view::word::{counted, job_phase, phase_tone};
 
 /// A job without its units.
 #[derive(Clone, Debug, Serialize)]

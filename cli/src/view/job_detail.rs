@@ -1,16 +1,16 @@
 //! A job with everything that is known about it.
 
 use muster_client::JobDetail;
+use muster_job_file::JobFile;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::blame::BlameView;
-use super::job::JobView;
-use super::unit::UnitView;
-use super::word::phase_tone;
 use crate::output::{Cell, Column, Screen, Table, Tone, ago, span, until};
 use crate::parse::compress;
-use muster_job_file::JobFile;
+use crate::view::blame::BlameView;
+use crate::view::job::JobView;
+use crate::view::unit::UnitView;
+use crate::view::word::phase_tone;
 
 const TASK_COLUMNS: &[Column] = &[
     Column::new("TASK"),

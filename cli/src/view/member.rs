@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::word::word;
 use crate::output::{Cell, Column, Row, Tone, span};
+use crate::view::word::word;
 
 /// Silence of a replica, in milliseconds, from which it is shown as a trouble: ten heartbeats by the usual timings.
 pub(super) const SILENT_MS: u64 = 1_000;

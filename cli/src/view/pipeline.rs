@@ -7,11 +7,11 @@ use muster_client::PipelineDetail;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::word::{counted, job_phase, phase_tone};
 use crate::failure::Failure;
 use crate::output::{
     Cell, Column, Format, Row, Screen, Table, Tone, ago, instant, render_document, span,
 };
+use crate::view::word::{counted, job_phase, phase_tone};
 
 /// A pipeline without its jobs.
 #[derive(Clone, Debug, Serialize)]
@@ -282,7 +282,7 @@ impl AfterView {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::Revision;
+    use muster_model::ids::Revision;
 
     use super::*;
 

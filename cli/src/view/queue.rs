@@ -1,7 +1,7 @@
 //! A queue in a list and by itself.
 
 use jiff::Timestamp;
-use muster_core::quota::{Amounts, Guarantee, Limits, QueueConfig, QueueOrder};
+use muster_model::quota::{Amounts, Guarantee, Limits, QueueConfig, QueueOrder};
 use muster_proto::v1;
 use serde::Serialize;
 

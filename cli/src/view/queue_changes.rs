@@ -1,13 +1,13 @@
 //! What a change of the tree of queues means.
 
 use jiff::Timestamp;
-use muster_core::quota::{Amounts, Guarantee};
+use muster_model::quota::{Amounts, Guarantee};
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::queue::{amounts, guaranteed, listed};
-use super::word::word;
 use crate::output::{Cell, Column, Row, Table, counted};
+use crate::view::queue::{amounts, guaranteed, listed};
+use crate::view::word::word;
 
 /// What applying a tree of queues changes, or would.
 #[derive(Clone, Debug, Serialize)]

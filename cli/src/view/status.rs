@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::member::SILENT_MS;
-use super::word::word;
 use crate::output::{Cell, Column, Table, Tone, ago, instant, span};
+use crate::view::member::SILENT_MS;
+use crate::view::word::word;
 
 const REPLICA_COLUMNS: &[Column] = &[
     Column::new("REPLICA"),

@@ -1,13 +1,13 @@
 //! A unit of a job with its attempts.
 
-use muster_core::command::StopReason;
+use muster_model::command::StopReason;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::blame::BlameView;
-use super::standing::{ClaimView, StandingView};
-use super::word::word;
 use crate::output::instant;
+use crate::view::blame::BlameView;
+use crate::view::standing::{ClaimView, StandingView};
+use crate::view::word::word;
 
 /// A unit: the whole gang, or one independent task.
 #[derive(Clone, Debug, Serialize)]

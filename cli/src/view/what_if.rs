@@ -3,8 +3,8 @@
 use muster_proto::v1;
 use muster_simulate::fork::{Difference, Effect, Fate, JobDifference, StopDifference, Totals};
 
-use super::queue_changes::{QueueChangeView, render_changes};
 use crate::output::{Cell, Column, Table, Tone, counted, paint, span};
+use crate::view::queue_changes::{QueueChangeView, render_changes};
 
 /// Rows of one table at most; `-o json` and `--report` have all.
 const ROWS_MAX: usize = 40;

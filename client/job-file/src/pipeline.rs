@@ -5,8 +5,8 @@
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::limits::PIPELINE_JOBS_MAX;
-use muster_core::spec::{Pipeline, Violation, validate_pipeline};
+use muster_model::limits::PIPELINE_JOBS_MAX;
+use muster_model::spec::{Pipeline, Violation, validate_pipeline};
 use muster_proto::v1;
 use serde::Deserialize;
 

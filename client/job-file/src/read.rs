@@ -2,7 +2,7 @@
 
 use std::cell::LazyCell;
 
-use muster_core::spec::{JobSpec, Violation, check_submission, validate};
+use muster_model::spec::{JobSpec, Violation, check_submission, validate};
 use muster_proto::v1;
 
 use crate::schema::JobFile;

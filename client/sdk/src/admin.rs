@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_core::ids::{ReplicaId, Revision};
+use muster_model::ids::{ReplicaId, Revision};
 use muster_proto::v1;
 
 use crate::client::{Client, admin, new_request_id};

@@ -329,7 +329,7 @@ fn is_strange(refusal: &Refusal) -> bool {
 mod tests {
     use std::cell::{Cell, RefCell};
 
-    use muster_core::rejection::Rejection;
+    use muster_model::rejection::Rejection;
     use muster_proto::status::{not_leader, status_of};
 
     use super::*;

@@ -3,14 +3,13 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use muster_core::ids::{RequestId, Revision};
-use muster_proto::MEMBERSHIP_HEADER;
-use muster_proto::v1;
+use muster_model::ids::{RequestId, Revision};
 use muster_proto::v1::admin_service_client::AdminServiceClient;
 use muster_proto::v1::cluster_service_client::ClusterServiceClient;
 use muster_proto::v1::job_service_client::JobServiceClient;
 use muster_proto::v1::join_service_client::JoinServiceClient;
 use muster_proto::v1::watch_service_client::WatchServiceClient;
+use muster_proto::{MEMBERSHIP_HEADER, v1};
 use tokio::task::JoinHandle;
 use tonic::Response;
 

@@ -1,6 +1,6 @@
 //! Reads about replicas, hosts, GPUs and queues.
 
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 use muster_proto::v1;
 
 use crate::client::{Client, cluster};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_core::ids::Revision;
-use muster_core::spec::Violation;
+use muster_model::ids::Revision;
+use muster_model::spec::Violation;
 use muster_proto::status::ErrorReport;
 use muster_tls::TlsMismatch;
 use tonic::{Code, Status};

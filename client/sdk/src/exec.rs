@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures::stream::unfold;
-use muster_core::ids::{JobId, TaskIndex};
+use muster_model::ids::{JobId, TaskIndex};
 use muster_proto::v1;
 use muster_proto::v1::exec_request::Kind as Say;
 use muster_proto::v1::exec_response::Kind as Hear;

@@ -1,6 +1,6 @@
 //! Submitting, reading, explaining and cancelling jobs.
 
-use muster_core::ids::{JobId, Revision};
+use muster_model::ids::{JobId, Revision};
 use muster_proto::v1;
 
 use crate::client::{Client, jobs, new_request_id};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 use muster_proto::v1;
 use muster_tls::{AuthoritiesHash, JoinToken};
 

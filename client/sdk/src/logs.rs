@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use muster_core::ids::{JobId, TaskIndex};
+use muster_model::ids::{JobId, TaskIndex};
 use muster_proto::v1;
 use muster_proto::v1::stream_logs_request::Start;
 use tonic::{Status, Streaming};

@@ -1,6 +1,6 @@
 //! Submitting, reading and cancelling pipelines.
 
-use muster_core::ids::{JobId, PipelineId, Revision};
+use muster_model::ids::{JobId, PipelineId, Revision};
 use muster_proto::v1;
 
 use crate::client::{Client, jobs, new_request_id};

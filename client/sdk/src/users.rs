@@ -1,7 +1,7 @@
 //! Users and their roles.
 
-use muster_core::access::Role;
-use muster_core::ids::Revision;
+use muster_model::access::Role;
+use muster_model::ids::Revision;
 use muster_proto::v1;
 use muster_tls::Token;
 

@@ -1,6 +1,6 @@
 //! Waiting for what becomes of a job.
 
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 
 use crate::client::Client;

@@ -1,8 +1,8 @@
 //! Following events, through the death of any replica, without gap or duplicate.
 
 use futures::Stream;
-use muster_core::ids::{JobId, Revision};
-use muster_core::time::TimeMs;
+use muster_model::ids::{JobId, Revision};
+use muster_model::time::TimeMs;
 use muster_proto::v1;
 use tonic::{Code, Status, Streaming};
 

@@ -1,6 +1,6 @@
 //! Where a watch stands, apart from any connection.
 
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 
 /// Everything up to here was delivered: what a watch asks for when it goes on, and what of it is new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

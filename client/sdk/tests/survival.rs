@@ -11,7 +11,7 @@ use muster_client::{
     Client, ClientConfig, ClientError, LogUpdate, LogsRequest, TlsMismatch, WatchFilter,
     WatchUpdate,
 };
-use muster_core::ids::{JobId, Revision, TaskIndex};
+use muster_model::ids::{JobId, Revision, TaskIndex};
 use muster_proto::status::{compacted, error, not_leader};
 use muster_proto::v1;
 use muster_proto::v1::stream_logs_request::Start;

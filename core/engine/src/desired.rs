@@ -5,15 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
-use crate::command::StopReason;
-use crate::health::book::Order;
-use crate::ids::{
+use muster_model::command::StopReason;
+use muster_model::health::Order;
+use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
-use crate::lifecycle::TaskPhase;
-use crate::spec::{Execution, StopWarning};
+use muster_model::lifecycle::TaskPhase;
+use muster_model::spec::{Execution, StopWarning};
+use serde::{Deserialize, Serialize};
+
 use crate::state::{Attempt, Job, RestartReason, State, TaskRun, Unit};
 
 /// Everything one host should run.
@@ -39,7 +39,7 @@ pub struct HealthDuties {
     pub heard: u64,
     /// Which rules are in force, by the revision that set them; 0 for those that ship with Muster.
     pub rules: Revision,
-    /// By what their file is known ([`RuleSet::sum_of`](crate::health::rules::RuleSet::sum_of)): a worker that has it fetches
+    /// By what their file is known ([`RuleSet::sum_of`](muster_health::rules::RuleSet::sum_of)): a worker that has it fetches
     /// nothing. 0 for those that ship with Muster, and from leaders that do not say.
     #[serde(default)]
     pub rules_sum: u64,

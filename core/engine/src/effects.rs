@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use muster_model::command::Standing;
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, JobId};
+use muster_model::quota::{Amounts, Guarantee, Limits, QueueConfig, within};
+use muster_model::spec::{JobSpec, Resources};
 use serde::{Deserialize, Serialize};
 
-use crate::command::Standing;
-use crate::event::EventKind;
-use crate::ids::{AttemptEpoch, JobId};
-use crate::quota::{Amounts, Guarantee, Limits, QueueConfig, within};
-use crate::spec::{JobSpec, Resources};
 use crate::state::{Queue, State, amounts_held};
 
 /// Jobs named of each kind.

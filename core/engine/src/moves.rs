@@ -8,13 +8,14 @@
 
 use std::fmt;
 
-use crate::command::{Standing, StopReason};
-use crate::ids::{JobId, UnitIndex};
-use crate::lifecycle::UnitPhase;
-use crate::quota::Defragment;
+use muster_model::command::{Standing, StopReason};
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::quota::Defragment;
+use muster_model::time::TimeMs;
+
 use crate::rights::lost_work_ms;
 use crate::state::{Attempt, Job, Purpose, State, Unit};
-use crate::time::TimeMs;
 
 /// Why an attempt cannot be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

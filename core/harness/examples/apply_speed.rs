@@ -16,11 +16,11 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muster_core::apply::apply;
-use muster_core::command::{Command, Placement, TaskOutcome, TaskPlacement, TaskReport};
-use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
-use muster_core::state::Answer;
-use muster_core::testing::{Cluster, exit_with, gpu_uuid, request_id, single};
+use muster_engine::apply::apply;
+use muster_engine::state::Answer;
+use muster_harness::{Cluster, exit_with, gpu_uuid, request_id, single};
+use muster_model::command::{Command, Placement, TaskOutcome, TaskPlacement, TaskReport};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
 
 const GPUS_PER_HOST: u32 = 8;
 const KINDS: [&str; 4] = ["submit", "place", "started", "exited"];
@@ -82,7 +82,7 @@ impl Bench {
             leader: self.cluster.leader(),
             job,
             unit: UnitIndex(0),
-            standing: muster_core::command::Standing::Share,
+            standing: muster_model::command::Standing::Share,
             barrier: false,
             tasks: Arc::from([TaskPlacement {
                 task: TaskIndex(0),

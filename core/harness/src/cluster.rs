@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::apply::{Applied, apply};
-use crate::audit::audit;
-use crate::command::{
+use muster_engine::apply::{Applied, apply};
+use muster_engine::audit::audit;
+use muster_engine::feasibility::{Asker, Freed, Ledger};
+use muster_engine::state::{Answer, Attempt, State};
+use muster_model::command::{
     Command, EXIT_RUN_AGAIN, Exit, GpuHealth, HostRegistration, Placement, Standing, TaskOutcome,
     TaskPlacement, TaskReport,
 };
-use crate::feasibility::{Asker, Freed, Ledger};
-use crate::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex};
-use crate::lifecycle::UnitPhase;
-use crate::quota::QueueTree;
-use crate::spec::JobSpec;
-use crate::state::{Answer, Attempt, State};
-use crate::testing::builders::{exit_with, request_id};
-use crate::time::TimeMs;
+use muster_model::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::quota::QueueTree;
+use muster_model::spec::JobSpec;
+use muster_model::testing::{exit_with, request_id};
+use muster_model::time::TimeMs;
 
 /// When a cluster begins: 2024-01-01, so that no arithmetic with 0 goes unnoticed.
 const BEGIN: TimeMs = TimeMs(1_704_067_200_000);
@@ -62,7 +62,7 @@ impl Cluster {
         let mut cluster = Self::new();
         cluster.audited = false;
         for number in 1..=hosts {
-            cluster.register(crate::testing::host(number, gpus));
+            cluster.register(crate::host(number, gpus));
         }
         cluster.audited = true;
         cluster
@@ -97,7 +97,7 @@ impl Cluster {
     }
 
     /// A request id that was not used before.
-    pub const fn next_request(&mut self) -> crate::ids::RequestId {
+    pub const fn next_request(&mut self) -> muster_model::ids::RequestId {
         self.requests += 1;
         request_id(self.requests)
     }

@@ -6,8 +6,8 @@
 mod cluster;
 mod draw;
 
+pub use cluster::Cluster;
+pub use draw::draw_command;
 pub use muster_model::testing::{
     exit_with, gang, gpu_uuid, host, host_of_model, request_id, single, start_error,
 };
-pub use cluster::Cluster;
-pub use draw::draw_command;

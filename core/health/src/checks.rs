@@ -1,6 +1,6 @@
 //! Checks that sites bring along: scripts with the exit codes of Nagios, and node health checks as Slurm runs them.
 
-use super::{Severity, raw_evidence};
+use muster_model::health::{Severity, raw_evidence};
 
 /// A finding of a site's own check names the rule `check:` and the check's name.
 pub const RULE_PREFIX: &str = "check:";

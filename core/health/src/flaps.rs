@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
+use muster_model::time::{HOUR_MS, MINUTE_MS, TimeMs};
 use serde::{Deserialize, Serialize};
 
-use crate::health::rules::Often;
-use crate::health::{HOUR_MS, MINUTE_MS};
-use crate::time::TimeMs;
+use crate::rules::Often;
 
 /// Silences of a host that are remembered: no rule counts more.
 pub const SILENCES_KEPT_MAX: u32 = 64;

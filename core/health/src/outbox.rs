@@ -6,9 +6,8 @@
 
 use std::collections::VecDeque;
 
+use muster_model::health::{FINDINGS_PER_REPORT_MAX, Finding};
 use serde::{Deserialize, Serialize};
-
-use super::{FINDINGS_PER_REPORT_MAX, Finding};
 
 /// Findings that wait: beyond, the least bad of them is dropped, the oldest first.
 pub const FINDINGS_WAITING_MAX: usize = 1_024;
@@ -121,10 +120,11 @@ impl HeardUpTo {
 
 #[cfg(test)]
 mod tests {
+    use muster_model::health::{Component, Severity};
+    use muster_model::ids::HostId;
+    use muster_model::time::TimeMs;
+
     use super::*;
-    use crate::health::{Component, Severity};
-    use crate::ids::HostId;
-    use crate::time::TimeMs;
 
     fn finding(severity: Severity) -> Finding {
         Finding {

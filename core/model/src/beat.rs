@@ -3,10 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Exit, GpuHealth};
-use crate::desired::TaskKey;
-use crate::health::Finding;
-use crate::health::book::Order;
-use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, UnitIndex};
+use crate::health::{Finding, Order};
+use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, TaskKey, UnitIndex};
 
 /// A heartbeat. Never in the log: it touches the leader's memory only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,18 +1,18 @@
 //! What queues and their users may still have, as one planning round sees it.
 
 use imbl::OrdSet;
-
-use crate::command::{Standing, TaskPlacement};
-use crate::ids::{JobId, TaskIndex, UnitIndex};
-use crate::plan::blocker::{LimitKind, LimitReached};
-use crate::plan::running::{Running, stopping};
-use crate::quota::{Amounts, Guarantee, Limits, within};
-use crate::rights::uncovered;
-use crate::spec::{JobSpec, TaskGroup};
-use crate::state::{
+use muster_engine::rights::uncovered;
+use muster_engine::state::{
     Gone, Job, Part, Queue, State, Usage, UsageByQueue, Whose, add_usage, amounts_held, amounts_of,
     counted_twice, remove_usage, taken_over,
 };
+use muster_model::command::{Standing, TaskPlacement};
+use muster_model::ids::{JobId, TaskIndex, UnitIndex};
+use muster_model::quota::{Amounts, Guarantee, Limits, within};
+use muster_model::spec::{JobSpec, TaskGroup};
+
+use crate::blocker::{LimitKind, LimitReached};
+use crate::running::{Running, stopping};
 
 /// Usage against limits: that of the state, and what the round gave out in queues with limits.
 #[derive(Clone)]
@@ -219,11 +219,12 @@ pub(super) fn amounts_asked(job: &Job, unit: UnitIndex) -> Amounts {
 
 #[cfg(test)]
 mod tests {
-    use crate::limits::LIVE_JOBS_PER_QUEUE_MAX;
-    use crate::plan::{Budget, plan};
-    use crate::quota::{Limits, QueueConfig, QueueTree};
-    use crate::spec::DEFAULT_QUEUE;
-    use crate::testing::{Cluster, gang, single};
+    use muster_harness::{Cluster, gang, single};
+    use muster_model::limits::LIVE_JOBS_PER_QUEUE_MAX;
+    use muster_model::quota::{Limits, QueueConfig, QueueTree};
+    use muster_model::spec::DEFAULT_QUEUE;
+
+    use crate::{Budget, plan};
 
     /// `validate` bounds no memory, and a log may hold such jobs.
     #[test]

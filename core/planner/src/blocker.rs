@@ -1,11 +1,11 @@
 //! Why a job is not placed: a type for every reason, with the figures that make it so.
 
+use muster_model::ids::{JobId, TaskIndex};
+use muster_model::spec::Dependency;
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{JobId, TaskIndex};
-use crate::plan::Reason;
-use crate::spec::Dependency;
-use crate::time::TimeMs;
+use crate::Reason;
 
 /// Why a job (its next waiting unit) is not placed now.
 ///

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use muster_engine::state::Job;
+use muster_model::spec::{JobSpec, Packing, TaskGroup, Within};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::sentence::cpus;
-use crate::spec::{JobSpec, Packing, TaskGroup, Within};
-use crate::state::Job;
+use crate::sentence::cpus;
 
 /// A change of what a job asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,21 +4,22 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::apply::{check_claim, groundless};
-use crate::command::{Claiming, Command, Moving, Standing, TaskPlacement, Victim};
-use crate::feasibility::Asker;
-use crate::ids::{HostId, JobId, UnitIndex};
-use crate::lifecycle::UnitPhase;
-use crate::moves;
-use crate::plan::capacity::Capacity;
-use crate::plan::order::Turn;
-use crate::plan::preempt::{self, Wanting};
-use crate::plan::round::{Refusal, Round, standing_of};
-use crate::plan::running::{End, Running, by_end};
-use crate::plan::unit::Shortage;
-use crate::plan::{Blocker, defragment, reserve};
-use crate::state::{Claim, Job, Line, amounts_of};
-use crate::time::TimeMs;
+use muster_engine::apply::{check_claim, groundless};
+use muster_engine::feasibility::Asker;
+use muster_engine::moves;
+use muster_engine::state::{Claim, Job, Line, amounts_of};
+use muster_model::command::{Claiming, Command, Moving, Standing, TaskPlacement, Victim};
+use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::time::TimeMs;
+
+use crate::capacity::Capacity;
+use crate::order::Turn;
+use crate::preempt::{self, Wanting};
+use crate::round::{Refusal, Round, standing_of};
+use crate::running::{End, Running, by_end};
+use crate::unit::Shortage;
+use crate::{Blocker, defragment, reserve};
 
 /// Reservations that one queue may have at a time: the head's, and those of former heads that others have overtaken.
 const RESERVATIONS_PER_QUEUE_MAX: usize = 8;
@@ -173,7 +174,7 @@ impl<'a> Round<'a> {
         }
         let wants = refusal.shortage.is_some() || matches!(refusal.blocker, Blocker::Limit(_));
         let mut found = None;
-        if wants && self.state.index.claims.len() < crate::limits::CLAIMS_MAX {
+        if wants && self.state.index.claims.len() < muster_model::limits::CLAIMS_MAX {
             found = self.preemption(turn, (job, unit));
         }
         if let (None, true, Some(shortage)) = (&found, head, &refusal.shortage) {

@@ -5,17 +5,19 @@
 
 use std::sync::Arc;
 
-use crate::command::TaskPlacement;
-use crate::feasibility::{Freed, Ledger, Misfit};
-use crate::ids::{JobId, TaskIndex, UnitIndex};
-use crate::plan::Blocker;
-use crate::plan::blocker::{NamedPlace, RoomShort, TopologyShort};
-use crate::plan::capacity::Capacity;
-use crate::plan::change::Change;
-use crate::plan::unit::{self, Lack, Shortage};
-use crate::spec::{JobSpec, Packing, TaskGroup, Within};
-use crate::state::{Host, HostClass, Job};
-use crate::topology::{HostCells, Level, Topology};
+use muster_engine::feasibility::{Freed, Ledger, Misfit};
+use muster_engine::state::{HostClass, Job};
+use muster_model::command::TaskPlacement;
+use muster_model::host::Host;
+use muster_model::ids::{JobId, TaskIndex, UnitIndex};
+use muster_model::spec::{JobSpec, Packing, TaskGroup, Within};
+use muster_model::topology::{HostCells, Level, Topology};
+
+use crate::Blocker;
+use crate::blocker::{NamedPlace, RoomShort, TopologyShort};
+use crate::capacity::Capacity;
+use crate::change::Change;
+use crate::unit::{self, Lack, Shortage};
 
 /// Hosts looked at for what the best of them has: past it another one may be better.
 const HOSTS_LOOKED_AT_MAX: usize = 64;
@@ -463,7 +465,7 @@ impl Lacking<'_, '_> {
         let mut most = (0, 0);
         for class in classes {
             let hosts = self.capacity.hosts(class);
-            let fitting = hosts.range((gpus, crate::ids::HostId(0))..);
+            let fitting = hosts.range((gpus, muster_model::ids::HostId(0))..);
             for (_, host) in fitting.take(HOSTS_LOOKED_AT_MAX) {
                 if let Some(host) = self.capacity.state().host(*host) {
                     let (cpus_milli, memory_mib) = self.capacity.room_of(host).free();

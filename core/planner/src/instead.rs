@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::ids::{TaskIndex, UnitIndex};
-use crate::plan::potential::enough;
-use crate::plan::sentence::cpus;
-use crate::spec::{Resources, TaskGroup};
-use crate::state::{Job, State};
-use crate::topology::HOST_LEVEL;
+use muster_engine::state::{Job, State};
+use muster_model::ids::{TaskIndex, UnitIndex};
+use muster_model::spec::{Resources, TaskGroup};
+use muster_model::topology::HOST_LEVEL;
+
+use crate::potential::enough;
+use crate::sentence::cpus;
 
 /// What keeps a unit from ever being placed, as far as a name or the size of the hosts tells it; none if neither does.
 #[must_use]
@@ -117,9 +118,10 @@ fn largest(state: &State, asked: &Resources) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use muster_harness::{self as testing, Cluster};
+    use muster_model::spec::{JobSpec, Within};
+
     use super::*;
-    use crate::spec::{JobSpec, Within};
-    use crate::testing::{self, Cluster};
 
     /// What a cluster of two hosts with eight GPUs, 64 CPUs and 1 TiB says of a job.
     fn told(change: impl FnOnce(&mut JobSpec)) -> Option<String> {

@@ -42,10 +42,10 @@ pub(crate) use capacity::positions;
 
 use std::borrow::Cow;
 
-use crate::command::{Claiming, Command, Placement};
-use crate::ids::JobId;
-use crate::state::State;
-use crate::time::TimeMs;
+use muster_engine::state::State;
+use muster_model::command::{Claiming, Command, Placement};
+use muster_model::ids::JobId;
+use muster_model::time::TimeMs;
 
 /// Bounds of one planning round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Plan {
 /// never hold, or whose back-off is not over, holds up nobody. The units of an array are placed one by one, a gang
 /// whole or not at all.
 ///
-/// The cost follows from what is placed and how many lines wait ([`crate::state::Line`]), not from the number of
+/// The cost follows from what is placed and how many lines wait ([`muster_engine::state::Line`]), not from the number of
 /// hosts or jobs.
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {

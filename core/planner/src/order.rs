@@ -8,12 +8,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::ids::{JobId, UnitIndex};
-use crate::plan::allowance::is_limited;
-use crate::plan::places::Places;
-use crate::plan::share::{Holding, Share, guaranteed};
-use crate::quota::{Amounts, QueueConfig, QueueOrder, within};
-use crate::state::{Line, State, Usage, WaitingKey};
+use muster_engine::state::{Line, State, Usage, WaitingKey};
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::quota::{Amounts, QueueConfig, QueueOrder, within};
+
+use crate::allowance::is_limited;
+use crate::places::Places;
+use crate::share::{Holding, Share, guaranteed};
 
 /// A line of jobs in a round.
 pub(super) struct Queued<'a> {

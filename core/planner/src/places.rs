@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::state::Shape;
+use muster_engine::state::Shape;
 
 /// A shape, without how long its jobs run.
 struct ByPlace<'a>(&'a Shape);

@@ -6,13 +6,15 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::ids::{TaskIndex, UnitIndex};
-use crate::plan::Blocker;
-use crate::plan::capacity::Capacity;
-use crate::plan::sentence::cpus;
-use crate::plan::unit::{self, Lack};
-use crate::spec::{Resources, TaskGroup};
-use crate::state::{Host, HostClass, Job, State};
+use muster_engine::state::{HostClass, Job, State};
+use muster_model::host::Host;
+use muster_model::ids::{TaskIndex, UnitIndex};
+use muster_model::spec::{Resources, TaskGroup};
+
+use crate::Blocker;
+use crate::capacity::Capacity;
+use crate::sentence::cpus;
+use crate::unit::{self, Lack};
 
 /// A group and how many of its tasks the unit has.
 type Part<'a> = (&'a TaskGroup, u32);

@@ -1,7 +1,8 @@
 //! How many of some attempts, in a given order, have to end until a unit fits.
 
-use crate::command::{TaskPlacement, Victim};
-use crate::plan::capacity::Capacity;
+use muster_model::command::{TaskPlacement, Victim};
+
+use crate::capacity::Capacity;
 
 /// The smallest number of attempts, from the first on, without which something fits, and where; none if it does not
 /// even fit without all of them. `fits` is shown a fork without so many.

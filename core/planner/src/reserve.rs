@@ -10,15 +10,16 @@
 
 use std::collections::BTreeSet;
 
-use crate::command::{TaskPlacement, Victim};
-use crate::feasibility::Asker;
-use crate::ids::{HostId, UnitIndex};
-use crate::plan::capacity::{Capacity, Masks, positions};
-use crate::plan::running::{End, Running, Useful};
-use crate::plan::{prefix, unit};
-use crate::quota::within;
-use crate::state::{Job, State};
-use crate::time::TimeMs;
+use muster_engine::feasibility::Asker;
+use muster_engine::state::{Job, State};
+use muster_model::command::{TaskPlacement, Victim};
+use muster_model::ids::{HostId, UnitIndex};
+use muster_model::quota::within;
+use muster_model::time::TimeMs;
+
+use crate::capacity::{Capacity, Masks, positions};
+use crate::running::{End, Running, Useful};
+use crate::{prefix, unit};
 
 /// Where and when a unit should start.
 #[derive(Clone, Debug)]

@@ -11,13 +11,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::apply::apply;
-use crate::command::Command;
-use crate::ids::{JobId, Revision, UnitIndex};
-use crate::plan::round::Round;
-use crate::plan::{Budget, Plan, at};
-use crate::state::State;
-use crate::time::TimeMs;
+use muster_engine::apply::apply;
+use muster_engine::state::State;
+use muster_model::command::Command;
+use muster_model::ids::{JobId, Revision, UnitIndex};
+use muster_model::time::TimeMs;
+
+use crate::round::Round;
+use crate::{Budget, Plan, at};
 
 /// Rounds of one plan at most.
 const ROUNDS_MAX: usize = 64;

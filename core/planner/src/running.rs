@@ -1,10 +1,10 @@
 //! Attempts that hold resources, as candidates that may end by themselves or be preempted.
 
-use crate::command::Victim;
-use crate::ids::{JobId, UnitIndex};
-use crate::spec::TaskGroup;
-use crate::state::{Attempt, Ground, Job, State, Unit};
-use crate::time::TimeMs;
+use muster_engine::state::{Attempt, Ground, Job, State, Unit};
+use muster_model::command::Victim;
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::spec::TaskGroup;
+use muster_model::time::TimeMs;
 
 /// An attempt of a unit of a job.
 #[derive(Clone, Copy)]

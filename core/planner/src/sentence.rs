@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use crate::ids::{JobId, TaskIndex};
-use crate::plan::{Blocker, CellsShort, LimitKind, LimitReached, RoomShort, TopologyShort};
-use crate::spec::Dependency;
+use muster_model::ids::{JobId, TaskIndex};
+use muster_model::spec::Dependency;
+
+use crate::{Blocker, CellsShort, LimitKind, LimitReached, RoomShort, TopologyShort};
 
 const MS_PER_SECOND: u64 = 1_000;
 

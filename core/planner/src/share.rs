@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::quota::{Amounts, Guarantee, QueueConfig};
-use crate::state::Totals;
+use muster_engine::state::Totals;
+use muster_model::quota::{Amounts, Guarantee, QueueConfig};
 
 /// Amounts are compared up to this: products of three such stay exact.
 const AMOUNT_MAX: u64 = 1 << 44;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_settings::BrokenRule;
+use muster_service::settings::BrokenRule;
 use muster_tls::TlsError;
 use tonic::Code;
 

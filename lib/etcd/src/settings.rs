@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use muster_settings::BrokenRule;
+use muster_service::settings::BrokenRule;
 use muster_tls::TlsSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,16 +1,15 @@
 //! Users and join tokens as clients see them.
 
-use muster_core::access::{JoinGrant, Role, TokenHash, User};
-use muster_core::command::{AccessCommand, Command};
-use muster_core::event::AccessChange;
-use muster_core::rejection::Rejection;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::access::{JoinGrant, Role, TokenHash, User};
+use muster_model::command::{AccessCommand, Command};
+use muster_model::event::AccessChange;
+use muster_model::rejection::Rejection;
 
 use crate::convert::ids::request_id;
 use crate::convert::{InvalidField, Twin, required, twin_variants};
 use crate::v1;
-use crate::v1::access_changed;
-use crate::v1::access_changed::Kind as ChangeKind;
+use crate::v1::access_changed::{self, Kind as ChangeKind};
 
 twin_variants! {
     kind_to_wire, kind_from_wire: AccessChange <=> ChangeKind in access_changed {

@@ -1,19 +1,18 @@
 //! Heartbeats and the state they carry.
 
-use muster_core::beat::{
+use muster_model::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
 };
-use muster_core::command::GpuHealth;
-use muster_core::desired::TaskKey;
-use muster_core::ids::{
-    AttemptEpoch, GpuUuid, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+use muster_model::command::GpuHealth;
+use muster_model::ids::{
+    AttemptEpoch, GpuUuid, JobId, LeadershipEpoch, Revision, TaskIndex, TaskKey, UnitIndex,
 };
-use muster_core::limits::{
+use muster_model::limits::{
     CHECKPOINTS_TOLD_MAX, GPUS_PER_HOST_MAX, SPOILS_TOLD_MAX, TASKS_PER_HOST_MAX,
 };
 
-use super::job::port;
-use super::{InvalidField, gpu_uuid, health, required};
+use crate::convert::job::port;
+use crate::convert::{InvalidField, gpu_uuid, health, required};
 use crate::v1;
 
 impl TryFrom<v1::Beat> for Beat {

@@ -1,7 +1,7 @@
 //! Why a unit is not placed.
 
-use muster_core::ids::JobId;
-use muster_core::plan::{
+use muster_model::ids::JobId;
+use muster_planner::{
     Blocker, CellsShort, LimitKind, LimitReached, NamedPlace, RoomShort, TopologyShort,
 };
 

@@ -1,11 +1,12 @@
 //! Standing, claims and what belongs to them.
 
-use muster_core::command::{Standing, TaskPlacement, Victim};
-use muster_core::ids::{AttemptEpoch, JobId, UnitIndex};
-use muster_core::state::{Claim, HostClaim, Purpose, State};
-use muster_core::topology::CellId;
+use muster_engine::state::{Claim, Purpose, State};
+use muster_model::command::{Standing, TaskPlacement, Victim};
+use muster_model::host::HostClaim;
+use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::topology::CellId;
 
-use super::{InvalidField, required};
+use crate::convert::{InvalidField, required};
 use crate::v1;
 
 impl TryFrom<v1::Standing> for Standing {

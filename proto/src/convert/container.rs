@@ -1,8 +1,8 @@
 //! Containers.
 
-use muster_core::spec::{Container, Mount, PullPolicy};
+use muster_model::spec::{Container, Mount, PullPolicy};
 
-use super::InvalidField;
+use crate::convert::InvalidField;
 use crate::v1;
 
 impl TryFrom<v1::Container> for Container {

@@ -1,16 +1,15 @@
 //! What the leader wants a host to run.
 
-use muster_core::desired::{
+use muster_engine::desired::{
     CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
-    TaskAssignment, TaskKey,
+    TaskAssignment,
 };
-use muster_core::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+use muster_model::ids::{
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, TaskKey, UnitIndex,
 };
+use muster_model::spec::Execution;
 
-use muster_core::spec::Execution;
-
-use super::{InvalidField, enumeration, gpu_uuid, health, required};
+use crate::convert::{InvalidField, enumeration, gpu_uuid, health, required};
 use crate::v1;
 
 impl TryFrom<v1::DesiredState> for DesiredState {

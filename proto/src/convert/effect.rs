@@ -1,8 +1,8 @@
 //! What a change of the queues means, on its way to clients.
 
-use muster_core::effects::{NamedJobs, QueueEffect, QueueEffectKind, UserOverLimit};
-use muster_core::ids::JobId;
-use muster_core::quota::Amounts;
+use muster_engine::effects::{NamedJobs, QueueEffect, QueueEffectKind, UserOverLimit};
+use muster_model::ids::JobId;
+use muster_model::quota::Amounts;
 
 use crate::v1;
 use crate::v1::queue_change::Kind;

@@ -1,11 +1,11 @@
 //! Events: one line a kind.
 
-use muster_core::command::JobDefaults;
-use muster_core::event::{EventKind, ReplicaChanged};
-use muster_core::ids::ReplicaId;
+use muster_model::command::JobDefaults;
+use muster_model::event::{EventKind, ReplicaChanged};
+use muster_model::ids::ReplicaId;
 use v1::event::Kind;
 
-use super::{InvalidField, access, enumeration, required, twin_variants};
+use crate::convert::{InvalidField, access, enumeration, required, twin_variants};
 use crate::v1;
 
 twin_variants! {

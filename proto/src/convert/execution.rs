@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::spec::{Container, CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind};
+use muster_model::spec::{
+    Container, CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind,
+};
 
-use super::{InvalidField, required};
+use crate::convert::{InvalidField, required};
 use crate::v1;
 
 impl TryFrom<v1::Execution> for Execution {

@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 
-use muster_core::rejection::Rejection;
-use muster_core::spec::Violation;
+use muster_model::rejection::Rejection;
+use muster_model::spec::Violation;
 
 /// A field of a message that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
-use muster_core::beat::WorkDone;
-use muster_core::desired::HealthDuties;
-use muster_core::event::HealthNote;
-use muster_core::health::attribution::{Blame, Class, Measure, Step};
-use muster_core::health::book::{Order, WorkStep};
-use muster_core::health::component::{Actor, Change, Condition, Held, Phase};
-use muster_core::health::rules::{DeviceAction, RuleSet, WouldBlock};
-use muster_core::health::{Charge, Component, FINDINGS_PER_REPORT_MAX, Finding, Severity};
-use muster_core::ids::{HostId, Revision};
-use muster_core::state::State;
-use muster_core::time::TimeMs;
+use muster_engine::desired::HealthDuties;
+use muster_engine::state::State;
+use muster_health::component::{Actor, Change, Condition, Held};
+use muster_health::rules::{RuleSet, WouldBlock};
+use muster_model::beat::WorkDone;
+use muster_model::event::HealthNote;
+use muster_model::health::{
+    Blame, Charge, Class, Component, DeviceAction, FINDINGS_PER_REPORT_MAX, Finding, Measure,
+    Order, Phase, Severity, Step, WorkStep,
+};
+use muster_model::ids::{HostId, Revision};
+use muster_model::time::TimeMs;
 
-use super::twin::Twin;
-use super::{InvalidField, gpu_uuid, required};
+use crate::convert::twin::Twin;
+use crate::convert::{InvalidField, gpu_uuid, required};
 use crate::v1;
 
 /// Bits of the second half of a cluster's number.

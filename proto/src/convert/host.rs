@@ -3,12 +3,13 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use muster_core::health::Component;
-use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
-use muster_core::state::{Gpu, Holder, Host, Queue, QueueUsage, State, Usage};
+use muster_engine::state::{Queue, QueueUsage, State, Usage};
+use muster_model::health::Component;
+use muster_model::host::{Gpu, Holder, Host};
+use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 
-use super::health::Standing;
-use super::learnt::cells_to_wire;
+use crate::convert::health::Standing;
+use crate::convert::learnt::cells_to_wire;
 use crate::v1;
 
 /// A host with its GPUs and the number of tasks that hold resources on it.

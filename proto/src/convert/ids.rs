@@ -1,11 +1,11 @@
 //! Identities in text form.
 
-use muster_core::ids::{GpuUuid, RequestId};
-use muster_core::limits::NAME_BYTES_MAX;
+use muster_model::ids::{GpuUuid, RequestId};
+use muster_model::limits::NAME_BYTES_MAX;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::InvalidField;
 use crate::clip::clip;
+use crate::convert::InvalidField;
 
 /// Bytes of a refused text that the error repeats.
 const SHOWN_BYTES_MAX: usize = 64;

@@ -1,18 +1,18 @@
 //! Jobs, units and attempts as readers see them.
 
-use muster_core::command::{StopCause, StopReason};
-use muster_core::health::attribution::Blame;
-use muster_core::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
-use muster_core::state::{
+use muster_engine::state::{
     Attempt, Barrier, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, Suspension,
     TaskRun, Unit, UnitCounts, Vacancy,
 };
-use muster_core::time::TimeMs;
+use muster_model::command::{StopCause, StopReason};
+use muster_model::health::Blame;
+use muster_model::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
+use muster_model::time::TimeMs;
 
-use super::claim::{claim_to_wire, standing_to_wire};
-use super::health::place_of;
-use super::ledger::ledger_to_wire;
-use super::{InvalidField, required};
+use crate::convert::claim::{claim_to_wire, standing_to_wire};
+use crate::convert::health::place_of;
+use crate::convert::ledger::ledger_to_wire;
+use crate::convert::{InvalidField, required};
 use crate::v1;
 
 /// A job without its units.

@@ -1,12 +1,12 @@
 //! What a job says about its own life.
 
-use muster_core::ids::JobId;
-use muster_core::spec::{
+use muster_model::ids::JobId;
+use muster_model::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
     StopWarning, SuspendMode,
 };
 
-use super::{InvalidField, required};
+use crate::convert::{InvalidField, required};
 use crate::v1;
 
 impl TryFrom<v1::Lifecycle> for Lifecycle {

@@ -1,8 +1,8 @@
 //! Where hosts lie: by their workers' word, and as it counts.
 
-use muster_core::topology::{CellSource, HostCells, LearntGpu, LearntTree, NamedCell, Topology};
+use muster_model::topology::{CellSource, HostCells, LearntGpu, LearntTree, NamedCell, Topology};
 
-use super::{InvalidField, gpu_uuid};
+use crate::convert::{InvalidField, gpu_uuid};
 use crate::v1;
 
 /// A tree on the wire; none if it says nothing.

@@ -1,7 +1,7 @@
 //! Where the time of GPUs went, and checkpoints that are to be removed.
 
-use muster_core::ids::AttemptEpoch;
-use muster_core::state::{Ledger, Loss, Removal};
+use muster_engine::state::{Ledger, Loss, Removal};
+use muster_model::ids::AttemptEpoch;
 
 use crate::v1;
 

@@ -1,11 +1,11 @@
 //! Phases and other plain enumerations.
 
-use muster_core::command::{HostHealth, ReplicaStanding};
-use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
-use muster_core::spec::SuspendMode;
-use muster_core::state::RestartReason;
+use muster_engine::state::RestartReason;
+use muster_model::command::{HostHealth, ReplicaStanding};
+use muster_model::lifecycle::{JobPhase, TaskPhase, UnitPhase};
+use muster_model::spec::SuspendMode;
 
-use super::InvalidField;
+use crate::convert::InvalidField;
 use crate::v1;
 
 /// Converts a core enumeration without data to its wire twin of the same variant names and back;

@@ -1,14 +1,14 @@
 //! Health, blocks, exits and the reasons for stopping.
 
-use muster_core::command::{
+use muster_model::command::{
     Block, BlockTarget, Exit, GpuHealth, LastSeen, MemoryEnd, Planned, SignalSender, StopCause,
     StopReason,
 };
-use muster_core::ids::HostId;
-use muster_core::time::TimeMs;
+use muster_model::ids::HostId;
+use muster_model::time::TimeMs;
 
-use super::twin::Twin;
-use super::{InvalidField, gpu_uuid, required};
+use crate::convert::twin::Twin;
+use crate::convert::{InvalidField, gpu_uuid, required};
 use crate::v1;
 
 impl From<v1::GpuHealth> for GpuHealth {

@@ -1,9 +1,9 @@
 //! UUIDs as 16 bytes, most significant first; several of them one after the other.
 
 use bytes::Bytes;
-use muster_core::ids::{GpuUuid, RequestId};
+use muster_model::ids::{GpuUuid, RequestId};
 
-use super::InvalidField;
+use crate::convert::InvalidField;
 
 /// Bytes of one UUID.
 const UUID_BYTES: usize = 16;

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::Command;
-use muster_core::ids::PipelineId;
-use muster_core::lifecycle::JobPhase;
-use muster_core::limits::PIPELINE_BYTES_MAX;
-use muster_core::rejection::Rejection;
-use muster_core::spec::{JobSpec, Pipeline, PipelineDependency, PipelineJob, validate_pipeline};
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::command::Command;
+use muster_model::ids::PipelineId;
+use muster_model::lifecycle::JobPhase;
+use muster_model::limits::PIPELINE_BYTES_MAX;
+use muster_model::rejection::Rejection;
+use muster_model::spec::{JobSpec, Pipeline, PipelineDependency, PipelineJob, validate_pipeline};
 use prost::Message;
 
-use super::job_life::{condition_from_wire, condition_to_wire};
-use super::{InvalidField, job_to_wire, request_id, required};
+use crate::convert::job_life::{condition_from_wire, condition_to_wire};
+use crate::convert::{InvalidField, job_to_wire, request_id, required};
 use crate::v1;
 
 /// A pipeline's submission as a command, with its defaults filled in and every rule checked that needs no state.

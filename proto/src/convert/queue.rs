@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::quota::{
+use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder,
     QueueTree,
 };
 
-use super::{InvalidField, required};
+use crate::convert::{InvalidField, required};
 use crate::v1;
 
 impl TryFrom<v1::QueueTree> for QueueTree {

@@ -1,10 +1,10 @@
 //! Hosts as their agents present them, and the heartbeat protocol's periods.
 
-use muster_core::command::{GpuDescription, HostRegistration};
-use muster_core::timings::Timings;
+use muster_model::command::{GpuDescription, HostRegistration};
+use muster_model::timings::Timings;
 
-use super::learnt::{learnt_from_wire, learnt_to_wire};
-use super::{InvalidField, gpu_uuid};
+use crate::convert::learnt::{learnt_from_wire, learnt_to_wire};
+use crate::convert::{InvalidField, gpu_uuid};
 use crate::v1;
 
 impl TryFrom<v1::HostRegistration> for HostRegistration {

@@ -1,7 +1,7 @@
 //! What would let a unit run, and when it should.
 
-use muster_core::cells::CellsLeft;
-use muster_core::plan::{Basis, Change, Remedy, Start};
+use muster_engine::cells::CellsLeft;
+use muster_planner::{Basis, Change, Remedy, Start};
 
 use crate::v1;
 

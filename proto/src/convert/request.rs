@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Block, BlockTarget, Command, HealthCommand, Planned};
-use muster_core::health::rules::RuleSet;
-use muster_core::ids::JobId;
-use muster_core::limits::{CONFIGURATION_BYTES_MAX, LIVE_JOBS_PER_QUEUE_MAX, SPEC_BYTES_MAX};
-use muster_core::quota::QueueTree;
-use muster_core::rejection::Rejection;
-use muster_core::spec::{JobSpec, Violation, validate};
-use muster_core::time::TimeMs;
-use muster_core::topology::Topology;
+use muster_health::rules::RuleSet;
+use muster_model::command::{Block, BlockTarget, Command, HealthCommand, Planned};
+use muster_model::ids::JobId;
+use muster_model::limits::{CONFIGURATION_BYTES_MAX, LIVE_JOBS_PER_QUEUE_MAX, SPEC_BYTES_MAX};
+use muster_model::quota::QueueTree;
+use muster_model::rejection::Rejection;
+use muster_model::spec::{JobSpec, Violation, validate};
+use muster_model::time::TimeMs;
+use muster_model::topology::Topology;
 use prost::Message;
 
-use super::{InvalidField, request_id, required};
+use crate::convert::{InvalidField, request_id, required};
 use crate::v1;
 
 /// A submission as a command, with its defaults filled in and every rule checked that needs no state.

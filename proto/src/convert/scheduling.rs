@@ -1,8 +1,8 @@
 //! What a job asks of the scheduler beside resources.
 
-use muster_core::spec::{Layout, Packing, Scheduling, Within};
+use muster_model::spec::{Layout, Packing, Scheduling, Within};
 
-use super::{InvalidField, gpu_uuid};
+use crate::convert::{InvalidField, gpu_uuid};
 use crate::v1;
 
 impl TryFrom<v1::Scheduling> for Scheduling {

@@ -1,12 +1,12 @@
 //! Job specifications. Absent fields of the wire form get their defaults here; the core's form has every
 //! field, and its wire form spells every field out, so that it comes back as it was.
 
-use muster_core::spec::{
+use muster_model::spec::{
     DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources,
     RetryPolicy, SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 
-use super::InvalidField;
+use crate::convert::InvalidField;
 use crate::v1;
 
 /// Name of a job's only task group where none is given.
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(spec.partition_grace_ms, 45_000);
         assert_eq!(spec.stop_grace_ms, 30_000);
         assert_eq!(spec.retry, RetryPolicy::default());
-        assert!(muster_core::spec::validate(&spec).is_empty());
+        assert!(muster_model::spec::validate(&spec).is_empty());
         assert_eq!(
             JobSpec::try_from(minimal(true)).unwrap().partition_grace_ms,
             300_000
@@ -212,7 +212,7 @@ mod tests {
     fn two_groups_must_be_named() {
         let mut wire = minimal(false);
         wire.groups.push(wire.groups[0].clone());
-        let broken = muster_core::spec::validate(&JobSpec::try_from(wire).unwrap());
+        let broken = muster_model::spec::validate(&JobSpec::try_from(wire).unwrap());
         assert_eq!(broken[0].field, "groups[0].name");
     }
 }

@@ -1,10 +1,10 @@
 //! Topology: configuration, and single cells.
 
-use muster_core::ids::HostId;
-use muster_core::limits::GPUS_PER_HOST_MAX;
-use muster_core::topology::{CellGroup, CellId, CellPlace, GpuMask, HostShape, Level, Topology};
+use muster_model::ids::HostId;
+use muster_model::limits::GPUS_PER_HOST_MAX;
+use muster_model::topology::{CellGroup, CellId, CellPlace, GpuMask, HostShape, Level, Topology};
 
-use super::{InvalidField, required};
+use crate::convert::{InvalidField, required};
 use crate::v1;
 
 impl From<v1::Topology> for Topology {

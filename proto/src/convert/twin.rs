@@ -3,23 +3,23 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_core::command::{
+use muster_engine::state::RestartReason;
+use muster_model::command::{
     Block, BlockTarget, Exit, GpuHealth, HostHealth, HostRegistration, Standing, StopCause,
     StopReason, Victim,
 };
-use muster_core::ids::{
+use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
 };
-use muster_core::lifecycle::JobPhase;
-use muster_core::quota::QueueTree;
-use muster_core::spec::{JobSpec, SuspendMode};
-use muster_core::state::RestartReason;
-use muster_core::time::TimeMs;
-use muster_core::topology::Topology;
+use muster_model::lifecycle::JobPhase;
+use muster_model::quota::QueueTree;
+use muster_model::spec::{JobSpec, SuspendMode};
+use muster_model::time::TimeMs;
+use muster_model::topology::Topology;
 
-use super::packed::{pack_gpu, pack_request, unpack_gpu, unpack_request};
-use super::{InvalidField, enumeration, gpu_uuid, required};
+use crate::convert::packed::{pack_gpu, pack_request, unpack_gpu, unpack_request};
+use crate::convert::{InvalidField, enumeration, gpu_uuid, required};
 use crate::v1;
 
 /// A core value that a wire field of type `Wire` carries.

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_core::access::{JoinGrant, JoinToken, Role, TokenHash, User};
-use muster_core::command::AccessCommand;
-use muster_core::time::TimeMs;
+use muster_model::access::{JoinGrant, JoinToken, Role, TokenHash, User};
+use muster_model::command::AccessCommand;
+use muster_model::time::TimeMs;
 use v1::access::Kind;
 
-use super::error::Field;
-use super::v1;
-use super::v1::access;
 use crate::convert::{InvalidField, Twin, required, twin_variants};
+use crate::log::error::Field;
+use crate::log::v1::{self, access};
 
 twin_variants! {
     kind_to_wire, kind_from_wire: AccessCommand <=> Kind in access {

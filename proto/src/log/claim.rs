@@ -1,13 +1,13 @@
 //! Placements, claims and standings as the log and the state keep them.
 
-use muster_core::command::{Claiming, Move, Moving, Standing, TaskPlacement};
-use muster_core::ids::{HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
-use muster_core::time::TimeMs;
+use muster_model::command::{Claiming, Move, Moving, Standing, TaskPlacement};
+use muster_model::ids::{HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+use muster_model::time::TimeMs;
 
-use super::error::Field;
-use super::v1;
 use crate::convert::packed::{pack_gpus, unpack_gpus};
 use crate::convert::required;
+use crate::log::error::Field;
+use crate::log::v1;
 
 pub(super) fn to_wire(claiming: &Claiming) -> v1::Claim {
     let victims = claiming.victims.iter();

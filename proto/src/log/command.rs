@@ -1,17 +1,17 @@
 //! Commands: one version byte, then a `muster.log.v1.Command`.
 
-use muster_core::command::{
+use muster_model::command::{
     CheckpointCommit, Command, Placement, Standing, StopReason, TaskOutcome, TaskReport,
 };
-use muster_core::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
-use muster_core::spec::{Execution, JobSpec, Layout, Lifecycle, Scheduling};
+use muster_model::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+use muster_model::spec::{Execution, JobSpec, Layout, Lifecycle, Scheduling};
 use prost::Message;
 
-use super::error::{Field, LogError};
-use super::v1::command::Kind;
-use super::v1::report_task::{Gone, Outcome, Plain, Prepared};
-use super::{access, claim, defaults, health, members, pipeline, replicas, v1};
 use crate::convert::{port, required, twin_variants};
+use crate::log::error::{Field, LogError};
+use crate::log::v1::command::Kind;
+use crate::log::v1::report_task::{Gone, Outcome, Plain, Prepared};
+use crate::log::{access, claim, defaults, health, members, pipeline, replicas, v1};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
 /// know all of it, so that replicas of two builds understand each other until something new is used.

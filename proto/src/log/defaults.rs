@@ -1,8 +1,8 @@
 //! What counts for jobs that say nothing themselves.
 
-use muster_core::command::JobDefaults;
+use muster_model::command::JobDefaults;
 
-use super::v1;
+use crate::log::v1;
 
 pub(super) fn to_wire(defaults: JobDefaults) -> v1::JobDefaults {
     v1::JobDefaults {

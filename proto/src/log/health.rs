@@ -1,12 +1,11 @@
 //! Commands about health.
 
-use muster_core::command::HealthCommand;
+use muster_model::command::HealthCommand;
 use v1::health::Kind;
 
-use super::error::Field;
-use super::v1;
-use super::v1::health;
 use crate::convert::{required, twin_variants};
+use crate::log::error::Field;
+use crate::log::v1::{self, health};
 
 twin_variants! {
     kind_to_wire, kind_from_wire: HealthCommand <=> Kind in health {

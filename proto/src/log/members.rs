@@ -1,14 +1,14 @@
 //! Members of gangs that come and go one by one.
 
-use muster_core::command::MemberSwap;
-use muster_core::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
-use muster_core::state::{Joined, Leaving, Membership, StopOrder, Vacancy};
-use muster_core::time::TimeMs;
+use muster_engine::state::{Joined, Leaving, Membership, StopOrder, Vacancy};
+use muster_model::command::MemberSwap;
+use muster_model::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+use muster_model::time::TimeMs;
 
-use super::error::Field;
-use super::state::{run_from_wire, run_to_wire};
-use super::{claim, v1};
 use crate::convert::{InvalidField, enumeration, required};
+use crate::log::error::Field;
+use crate::log::state::{run_from_wire, run_to_wire};
+use crate::log::{claim, v1};
 
 pub(super) fn swap_to_wire(swap: &MemberSwap) -> v1::SwapMember {
     let tasks = claim::tasks_to_wire(std::slice::from_ref(&swap.task));

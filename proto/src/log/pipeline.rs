@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use muster_core::command::Command;
-use muster_core::ids::RequestId;
-use muster_core::spec::{JobSpec, Pipeline, PipelineDependency, PipelineJob};
+use muster_model::command::Command;
+use muster_model::ids::RequestId;
+use muster_model::spec::{JobSpec, Pipeline, PipelineDependency, PipelineJob};
 
-use super::error::Field;
-use super::v1;
 use crate::convert::job_life::{condition_from_wire, condition_to_wire};
 use crate::convert::packed::{pack_request, unpack_request};
 use crate::convert::required;
+use crate::log::error::Field;
+use crate::log::v1;
 
 pub(super) fn to_wire(request: RequestId, pipeline: &Pipeline) -> v1::SubmitPipeline {
     let jobs = pipeline.jobs.iter().map(|job| v1::PipelineJob {

@@ -1,9 +1,9 @@
 //! The replicas, as commands and states keep them.
 
-use muster_core::command::ReplicaRecord;
-use muster_core::ids::ReplicaId;
+use muster_model::command::ReplicaRecord;
+use muster_model::ids::ReplicaId;
 
-use super::v1;
+use crate::log::v1;
 
 pub(super) fn to_wire(replicas: &[ReplicaRecord]) -> Vec<v1::ReplicaRecord> {
     let one = |replica: &ReplicaRecord| v1::ReplicaRecord {

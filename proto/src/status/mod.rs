@@ -8,11 +8,12 @@ mod rejected;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::clip::clip;
-use muster_core::ids::Revision;
-use muster_core::rejection::Rejection;
+use muster_model::ids::Revision;
+use muster_model::rejection::Rejection;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetail, ErrorInfo, RetryInfo, StatusExt};
+
+use crate::clip::clip;
 
 pub use rejected::{rejected_to_wire, status_of};
 

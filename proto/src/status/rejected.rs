@@ -3,14 +3,14 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use muster_core::ids::JobId;
-use muster_core::rejection::Rejection;
-use muster_core::spec::Violation;
+use muster_model::ids::JobId;
+use muster_model::rejection::Rejection;
+use muster_model::spec::Violation;
 use tonic::{Code, Status};
 use tonic_types::{BadRequest, ErrorDetail, FieldViolation};
 
-use super::{VALUE_BYTES_MAX, VIOLATIONS_MAX, error, info, retryable, with_details};
 use crate::clip::clip;
+use crate::status::{VALUE_BYTES_MAX, VIOLATIONS_MAX, error, info, retryable, with_details};
 use crate::v1;
 
 /// When a command of a deposed leader may be tried again: its successor is there by then.
@@ -351,7 +351,7 @@ fn texts(values: &[(&'static str, &dyn Display)]) -> Metadata {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::lifecycle::JobPhase;
+    use muster_model::lifecycle::JobPhase;
 
     use super::*;
     use crate::status::ErrorReport;

@@ -15,8 +15,8 @@ use chacha20poly1305::aead::stream::{DecryptorBE32, EncryptorBE32};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305};
 use sha2::{Digest as _, Sha256};
 
-use super::error::BackupError;
-use super::key::Key;
+use crate::backup::error::BackupError;
+use crate::backup::key::Key;
 
 /// Version of the file format.
 pub(super) const VERSION: u32 = 1;

@@ -5,8 +5,8 @@ use muster_proto::raft::v1 as proto;
 use openraft::impls::EntryPayload;
 use proto::log_record::Payload as Stored;
 
-use super::{convert, frame};
 use crate::batch::Batch;
+use crate::codec::{convert, frame};
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::types::{Entry, LogId};
 

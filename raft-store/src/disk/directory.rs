@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::{SnapshotDisk, SnapshotWrite};
+use crate::disk::{SnapshotDisk, SnapshotWrite};
 
 /// Ending of staged files.
 const STAGED: &str = ".staged";

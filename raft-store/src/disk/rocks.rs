@@ -9,20 +9,19 @@
 //! write that was cut off from one that was acknowledged and is lost. Files are not recycled for
 //! that: in a recycled file a damaged record looks like the remains of an older one.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fmt, io};
 
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBRecoveryMode, Direction,
     IteratorMode, Options, WriteBatch, WriteOptions,
 };
 
-use super::rocks_flusher::Flusher;
-use super::rocks_gauges::{self, GaugeReader};
-use super::synced_mark::SyncedMark;
-use super::{LogChange, LogDisk, MetaKey, Synced};
+use crate::disk::rocks_flusher::Flusher;
+use crate::disk::rocks_gauges::{self, GaugeReader};
+use crate::disk::synced_mark::SyncedMark;
+use crate::disk::{LogChange, LogDisk, MetaKey, Synced};
 use crate::identity::DirectoryLock;
 
 pub(super) const LOG: &str = "log";

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use tokio::time::Instant;
 
-use super::Synced;
+use crate::disk::Synced;
 use crate::telemetry;
 
 /// Syncs that may wait; a writer beyond that waits itself.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rocksdb::DB;
 
-use super::rocks::LOG;
+use crate::disk::rocks::LOG;
 use crate::telemetry;
 
 /// Pause between two readings: each takes RocksDB's lock for a moment.

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use super::LogStore;
 use crate::codec::record;
 use crate::disk::LogDisk;
 use crate::error::OpenError;
+use crate::log_store::LogStore;
 use crate::state_machine::StateMachine;
 use crate::types::{LogId, Vote};
 

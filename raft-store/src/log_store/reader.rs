@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures::Stream;
 use openraft::{OptionalSend, RaftLogReader};
 
-use super::Shared;
 use crate::codec::record;
+use crate::log_store::Shared;
 use crate::sim::Runtime;
 use crate::state_machine::StateMachine;
 use crate::types::{Entry, Types, Vote};

@@ -25,10 +25,9 @@ use proto::peer_request::Body;
 use proto::peer_response::Body as Answer;
 use proto::refusal::Reason;
 
-use super::convert as wire;
-use super::server::ServerIdentity;
-use super::{Transport, TransportError, stream_by_calls};
 use crate::codec::convert;
+use crate::network::server::ServerIdentity;
+use crate::network::{Transport, TransportError, convert as wire, stream_by_calls};
 use crate::peer::Peer;
 use crate::sim::Runtime;
 use crate::snapshot::SnapshotFile;

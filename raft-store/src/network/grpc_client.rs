@@ -16,7 +16,7 @@ use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
-use super::{MESSAGE_BYTES_MAX, Transport, TransportError};
+use crate::network::{MESSAGE_BYTES_MAX, Transport, TransportError};
 use crate::peer::Peer;
 
 /// Longest wait for a connection.

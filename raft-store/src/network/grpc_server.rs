@@ -7,9 +7,9 @@ use muster_proto::raft::v1::raft_service_server::{RaftService, RaftServiceServer
 use muster_proto::raft::v1::{PeerRequest, PeerResponse};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::MESSAGE_BYTES_MAX;
 use crate::engine::Engine;
 use crate::handle::Handle;
+use crate::network::MESSAGE_BYTES_MAX;
 use crate::state_machine::StateMachine;
 
 /// Serves one replica to its peers.

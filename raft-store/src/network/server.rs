@@ -12,11 +12,10 @@ use proto::peer_response::Body as Answer;
 use proto::refusal::Reason;
 use tokio::sync::{Mutex, oneshot};
 
-use super::convert as wire;
-use super::receiver::ChunkError;
-use super::{SnapshotReceiver, Standing};
 use crate::applier::Applier;
 use crate::codec::convert;
+use crate::network::receiver::ChunkError;
+use crate::network::{SnapshotReceiver, Standing, convert as wire};
 use crate::sim::{Runtime, detach};
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::types::Types;

@@ -7,11 +7,6 @@ use std::sync::{Arc, mpsc};
 
 use muster_proto::raft::v1 as proto;
 
-use super::owner::Owner;
-use super::{
-    ENTRIES_PER_MS, ENTRIES_SKIPPED, RefoundError, TERMS_PER_MS, TERMS_SKIPPED, above, disk,
-    staging,
-};
 use crate::backup::Backup;
 use crate::codec::{convert, frame};
 use crate::disk::{LogChange, LogDisk as _, MetaKey, RocksLog, SnapshotDirectory, SnapshotDisk};
@@ -19,6 +14,11 @@ use crate::error::OpenError;
 use crate::identity::DIRECTORY_VERSION;
 use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER, random_incarnation};
 use crate::peer::Peer;
+use crate::refound::owner::Owner;
+use crate::refound::{
+    ENTRIES_PER_MS, ENTRIES_SKIPPED, RefoundError, TERMS_PER_MS, TERMS_SKIPPED, above, disk,
+    staging,
+};
 use crate::seams::{Clock as _, WallClock};
 use crate::shared::Applied;
 use crate::snapshot::SnapshotStore;

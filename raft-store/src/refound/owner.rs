@@ -12,11 +12,11 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chownat, openat, statat};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid, geteuid};
 
-use super::staging::STAGED;
-use super::{RefoundError, disk};
 use crate::error::OpenError;
 use crate::identity::{DirectoryLock, LOCK_FILE};
 use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
+use crate::refound::staging::STAGED;
+use crate::refound::{RefoundError, disk};
 
 /// The users of this host, one a line: the name first, the number third.
 const USERS: &str = "/etc/passwd";

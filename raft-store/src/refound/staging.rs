@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::syncfs;
 
-use super::disk;
-use super::owner::Owner;
 use crate::error::OpenError;
 use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
+use crate::refound::disk;
+use crate::refound::owner::Owner;
 
 /// Folder of data that has not taken its place yet.
 pub(super) const STAGED: &str = "refounding";

@@ -7,21 +7,20 @@ use bytes::Bytes;
 use muster_proto::raft::v1 as proto;
 use openraft::impls::EntryPayload;
 
-use super::founding::Foundation;
-use super::owner::Owner;
-use super::{RefoundError, disk, staging};
 use crate::codec::{convert, frame, record};
 use crate::disk::{LogDisk as _, MetaKey, RocksLog, SnapshotDirectory};
 use crate::error::OpenError;
-use crate::identity;
 use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
 use crate::peer::Peer;
-use crate::remains;
+use crate::refound::founding::Foundation;
+use crate::refound::owner::Owner;
+use crate::refound::{RefoundError, disk, staging};
 use crate::seams::{Clock as _, WallClock};
 use crate::shared::Applied;
 use crate::snapshot::SnapshotStore;
 use crate::state_machine::StateMachine;
 use crate::types::{Entry, StoredMembership};
+use crate::{identity, remains};
 
 /// Bytes of log read at a time.
 const PART_BYTES: usize = 8 * 1024 * 1024;

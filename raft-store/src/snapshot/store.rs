@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use muster_proto::raft::v1::SnapshotHeader;
 use tokio::time::Instant;
 
-use super::format::{SnapshotReader, SnapshotWriter};
-use super::trust::Trust;
 use crate::codec::convert;
 use crate::disk::{SnapshotDisk, SnapshotWrite};
 use crate::shared::Applied;
+use crate::snapshot::format::{SnapshotReader, SnapshotWriter};
+use crate::snapshot::trust::Trust;
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::telemetry;
 use crate::types::{LogId, SnapshotMeta};

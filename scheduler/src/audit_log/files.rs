@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use super::record::Record;
+use crate::audit_log::record::Record;
 
 /// Beginning and end of the files' names; between them is the sequence of the first record, or a lower one where that could
 /// not be written.

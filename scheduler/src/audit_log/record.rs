@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use muster_core::spec::DEFAULT_QUEUE;
+use muster_model::spec::DEFAULT_QUEUE;
 use muster_proto::convert::role_from_wire;
 use muster_proto::status::ErrorReport;
 use muster_proto::v1;

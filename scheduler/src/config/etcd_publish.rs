@@ -1,10 +1,10 @@
 //! What a replica says in etcd.
 
-use muster_settings::BrokenRule;
+use muster_service::settings::BrokenRule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{PEERS_MAX, require};
+use crate::config::{PEERS_MAX, require};
 
 /// Seconds of the shortest lease: etcd grants none below its election timeout.
 const LEASE_SECONDS_MIN: u64 = 2;

@@ -1,10 +1,10 @@
 //! Bounds of the gRPC face.
 
-use muster_settings::BrokenRule;
+use muster_service::settings::BrokenRule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::require;
+use crate::config::require;
 
 /// Bounds of the gRPC face; an error that refuses something names the bound and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -75,7 +75,7 @@ impl Limits {
         for (field, value) in sizes {
             require(value > 0, field, || "must not be 0".to_owned())?;
         }
-        let spec_bytes_max = muster_core::limits::SPEC_BYTES_MAX;
+        let spec_bytes_max = muster_model::limits::SPEC_BYTES_MAX;
         require(
             self.message_bytes_max > spec_bytes_max,
             "limits.message_bytes_max",

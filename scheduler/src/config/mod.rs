@@ -10,11 +10,11 @@ use std::path::PathBuf;
 
 pub use etcd_publish::EtcdPublishSettings;
 pub use limits::Limits;
-use muster_core::ids::ReplicaId;
-use muster_core::timings::Timings;
 use muster_etcd::EtcdSettings;
+use muster_model::ids::ReplicaId;
+use muster_model::timings::Timings;
 use muster_raft_store::SnapshotPolicy;
-use muster_settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
+use muster_service::settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
 use muster_tls::{TlsSettings, is_loopback};
 pub use oidc::{GroupRole, OidcSettings};
 use schemars::JsonSchema;

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use muster_core::access::Role;
-use muster_settings::BrokenRule;
+use muster_model::access::Role;
+use muster_service::settings::BrokenRule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::require;
+use crate::config::require;
 
 /// An identity provider (OpenID Connect) whose tokens are taken; none without `issuer`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

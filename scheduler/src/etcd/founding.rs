@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_etcd::{Etcd, FoundingPlan, gather};
 use muster_raft_store::{Handle, Peer};
 use tokio::time::timeout;

@@ -7,7 +7,7 @@ mod source;
 
 use std::fs;
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_etcd::records::{FORMAT, Replica};
 use muster_etcd::{Etcd, Publisher, Standing};
 use muster_raft_store::Handle;
@@ -15,10 +15,11 @@ use tokio::sync::watch;
 
 pub(crate) use founding::found;
 
-use crate::config::SchedulerConfig;
-use crate::error::Error;
 use plan::Plan;
 use source::Source;
+
+use crate::config::SchedulerConfig;
+use crate::error::Error;
 
 /// Where the kernel tells the machine's name.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";

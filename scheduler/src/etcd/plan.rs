@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::ids::{JobId, UnitIndex};
-use muster_core::state::{Attempt, Job, State};
+use muster_engine::state::{Attempt, Job, State};
 use muster_etcd::Keys;
 use muster_etcd::mirror::Contents;
 use muster_etcd::records::{Allocation, FORMAT, Task};
+use muster_model::ids::{JobId, UnitIndex};
 
 /// An attempt, and what is written of it.
 type Written = (Arc<Attempt>, String, Arc<str>);

@@ -1,9 +1,9 @@
 //! What the publisher reads of this replica.
 
-use muster_core::ids::ReplicaId;
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_etcd::Publication;
 use muster_etcd::mirror::Contents;
+use muster_model::ids::ReplicaId;
 use muster_raft_store::{Handle, Leadership};
 use tokio::sync::watch;
 

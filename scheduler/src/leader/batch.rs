@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use muster_core::apply::Applied;
-use muster_core::command::{Command, HealthCommand, HostRegistration};
-use muster_core::health::Severity;
-use muster_core::ids::LeadershipEpoch;
-use muster_core::plan::Plan;
-use muster_core::time::TimeMs;
+use muster_engine::apply::Applied;
+use muster_engine::state::State;
+use muster_model::command::{Command, HealthCommand, HostRegistration};
+use muster_model::health::Severity;
+use muster_model::ids::LeadershipEpoch;
+use muster_model::time::TimeMs;
+use muster_planner::Plan;
 use muster_raft_store::{Handle, ProposeError};
 
 use crate::leader::session::SessionId;
-use muster_core::state::State;
 
 /// Commands in one proposal; larger batches are several proposals in order.
 pub const PROPOSAL_COMMANDS_MAX: usize = 1_024;
@@ -131,9 +131,10 @@ pub(super) async fn propose_all(
 
 #[cfg(test)]
 mod tests {
+    use muster_model::health::{Component, Finding};
+    use muster_model::ids::HostId;
+
     use super::*;
-    use muster_core::health::{Component, Finding};
-    use muster_core::ids::HostId;
 
     #[test]
     fn when_a_fault_was_found_is_known_until_it_is_committed() {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use muster_core::command::Command;
-use muster_core::ids::LeadershipEpoch;
-use muster_core::rejection::Rejection;
+use muster_model::command::Command;
+use muster_model::ids::LeadershipEpoch;
+use muster_model::rejection::Rejection;
 use muster_raft_store::ProposeError;
 use tokio::time::{Instant, timeout_at};
 

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::command::{BlockTarget, GpuHealth, HostHealth, StopReason};
-use muster_core::event::{EventKind, HealthNote};
-use muster_core::health::attribution::{Class, Step};
-use muster_core::health::{Charge, Component, ComponentKind};
-use muster_core::ids::{HostId, JobId, Revision, UnitIndex};
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::command::{BlockTarget, GpuHealth, HostHealth, StopReason};
+use muster_model::event::{EventKind, HealthNote};
+use muster_model::health::{Charge, Class, Component, ComponentKind, Step};
+use muster_model::ids::{HostId, JobId, Revision, UnitIndex};
 
 use crate::metrics::outermost_queue;
 

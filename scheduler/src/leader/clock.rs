@@ -1,6 +1,6 @@
 //! Time as the leader loop reads it: the one place of this crate that looks at a clock.
 
-use muster_core::time::MonotonicMs;
+use muster_model::time::MonotonicMs;
 use tokio::time::Instant;
 
 /// Clocks of one replica. Sleeping is tokio's business; these only tell the time.

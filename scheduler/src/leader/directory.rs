@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use muster_core::beat::WorkerStatus;
-use muster_core::ids::{HostId, JobId};
+use muster_model::beat::WorkerStatus;
+use muster_model::ids::{HostId, JobId};
 use tokio::sync::mpsc;
 
 use crate::leader::progress::{ProgressBoard, Step};

@@ -5,7 +5,7 @@
 //! command of a format is in the log, everybody has to read it. What a user asks for above the level is refused; what
 //! workers tell above it is told without the details.
 
-use muster_core::command::{Command, TaskOutcome};
+use muster_model::command::{Command, TaskOutcome};
 use muster_proto::log::format_of;
 use muster_proto::status;
 use tonic::{Code, Status};
@@ -85,8 +85,8 @@ fn without_details(command: Command) -> Option<Command> {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::command::{Exit, HostHealth, TaskReport};
-    use muster_core::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+    use muster_model::command::{Exit, HostHealth, TaskReport};
+    use muster_model::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
     use muster_proto::log::COMMAND_FORMAT;
 
     use super::*;

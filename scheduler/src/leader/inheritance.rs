@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::ids::{HostId, Revision};
-use muster_core::reactor::Contact;
-use muster_core::time::MonotonicMs;
+use muster_control::reactor::Contact;
+use muster_model::ids::{HostId, Revision};
+use muster_model::time::MonotonicMs;
 
 use crate::leader::shadow_store::ShadowReport;
 

@@ -16,7 +16,7 @@
 //! # Leases are acknowledged by a majority
 //!
 //! A worker kills its tasks some time after the *send* of its last *acknowledged* beat (see
-//! `muster_core::timings`); a leader may give a task to somebody else some longer time after the last
+//! `muster_model::timings`); a leader may give a task to somebody else some longer time after the last
 //! beat that *anybody acknowledged*. A new leader was not there when the old one acknowledged. It could
 //! wait a whole lease from its election for every host (what Nomad does: 300 s); instead:
 //!
@@ -55,9 +55,9 @@ mod voter_sets;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::ids::ReplicaId;
-use muster_core::plan::Budget;
-use muster_core::timings::Timings;
+use muster_model::ids::ReplicaId;
+use muster_model::timings::Timings;
+use muster_planner::Budget;
 use muster_raft_store::{Handle, Leadership, Peer};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -76,7 +76,7 @@ pub use shadow_rounds::{SHADOW_PUSH_MS_MAX, SHADOW_ROUND_MS};
 pub use shadow_store::{Fence, ShadowPush, ShadowReport, ShadowStore, Superseded};
 pub use tenure::CHANGE_MS_MAX;
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use tenure::Tenure;
 
 /// A replica's shadow memory, shared by its peer service and its leader loop.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use muster_core::ids::ReplicaId;
+use muster_model::ids::ReplicaId;
 
 use crate::leader::shadow_store::{Fence, ShadowPush, ShadowReport, Superseded};
 

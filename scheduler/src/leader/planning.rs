@@ -1,9 +1,9 @@
 //! When to plan: only if something changed that could let waiting work be placed, and never so often
 //! that planning in vain takes more than half the leader's time.
 
-use muster_core::plan::{Budget, MOVES_TRIED_AGAIN_MS, Plan, plan, plan_in_place};
-use muster_core::state::State;
-use muster_core::time::TimeMs;
+use muster_engine::state::State;
+use muster_model::time::TimeMs;
+use muster_planner::{Budget, MOVES_TRIED_AGAIN_MS, Plan, plan, plan_in_place};
 use tokio::time::{Duration, Instant};
 
 /// Longest rest after a round that decided nothing.
@@ -100,10 +100,11 @@ impl Planning {
 
 #[cfg(test)]
 mod tests {
+    use muster_harness::{Cluster, single};
+    use muster_model::quota::{Defragment, QueueTree};
+    use muster_planner::Blocker;
+
     use super::*;
-    use muster_core::plan::Blocker;
-    use muster_core::quota::{Defragment, QueueTree};
-    use muster_core::testing::{Cluster, single};
 
     const WALL: TimeMs = TimeMs(1_000);
 

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use muster_core::beat::WorkerStatus;
-use muster_core::desired::TaskKey;
-use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex};
+use muster_model::beat::WorkerStatus;
+use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, TaskKey};
 
 /// A step that a task of an attempt said it is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +75,8 @@ impl ProgressBoard {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::beat::{TaskStatus, WorkerTaskPhase};
-    use muster_core::ids::UnitIndex;
+    use muster_model::beat::{TaskStatus, WorkerTaskPhase};
+    use muster_model::ids::UnitIndex;
 
     use super::*;
 

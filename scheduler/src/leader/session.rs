@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use muster_core::beat::Beat;
-use muster_core::command::HostRegistration;
-use muster_core::desired::DesiredState;
-use muster_core::ids::{HostId, LeadershipEpoch};
-use muster_core::rejection::Rejection;
-use muster_core::timings::Timings;
+use muster_engine::desired::DesiredState;
+use muster_model::beat::Beat;
+use muster_model::command::HostRegistration;
+use muster_model::ids::{HostId, LeadershipEpoch};
+use muster_model::rejection::Rejection;
+use muster_model::timings::Timings;
 use muster_proto::v1;
 use muster_raft_store::{Force, MemberChange, MembershipError, Peer};
 use tokio::sync::{mpsc, oneshot};

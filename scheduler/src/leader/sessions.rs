@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::HostRegistration;
-use muster_core::ids::{HostId, Revision};
+use muster_model::command::HostRegistration;
+use muster_model::ids::{HostId, Revision};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -175,8 +175,8 @@ impl Sessions {
 mod tests {
     use std::collections::BTreeMap;
 
-    use muster_core::ids::RequestId;
-    use muster_core::topology::LearntTree;
+    use muster_model::ids::RequestId;
+    use muster_model::topology::LearntTree;
 
     use super::*;
 

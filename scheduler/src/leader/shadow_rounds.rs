@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use muster_core::ids::{HostId, ReplicaId};
-use muster_core::time::MonotonicMs;
+use muster_model::ids::{HostId, ReplicaId};
+use muster_model::time::MonotonicMs;
 use muster_proto::log::COMMAND_FORMAT;
 use tokio::time::{Instant, timeout};
 
@@ -310,7 +310,7 @@ mod tests {
     use std::future::{Future, ready};
     use std::sync::LazyLock;
 
-    use muster_core::ids::LeadershipEpoch;
+    use muster_model::ids::LeadershipEpoch;
 
     use super::*;
     use crate::leader::shadow_store::ShadowReport;

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::ids::{HostId, LeadershipEpoch};
-use muster_core::time::MonotonicMs;
+use muster_model::ids::{HostId, LeadershipEpoch};
+use muster_model::time::MonotonicMs;
 
 use crate::leader::feature_level::FORMAT_UNSAID;
 

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
-use muster_core::command::HostHealth;
-use muster_core::health::Severity;
-use muster_core::ids::LeadershipEpoch;
-use muster_core::plan::{Plan, Reason};
+use muster_model::command::HostHealth;
+use muster_model::health::Severity;
+use muster_model::ids::LeadershipEpoch;
+use muster_planner::{Plan, Reason};
 use tokio::time::Instant;
 
 use crate::leader::changes::Changes;

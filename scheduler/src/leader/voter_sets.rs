@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::ids::ReplicaId;
+use muster_model::ids::ReplicaId;
 use muster_raft_store::Status;
 
 /// The sets of voters of the group: one, or several while the voters change. Somebody in one of them may be in none of the

@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use muster_core::command::Block;
-use muster_core::state::State;
-use muster_core::time::TimeMs;
+use muster_engine::state::State;
+use muster_model::command::Block;
+use muster_model::time::TimeMs;
 
 use crate::metrics::names::{
     BREAKERS_TRIPPED, BREAKERS_TRIPPED_HELP, GPU_BLOCKED, GPU_BLOCKED_HELP,
@@ -67,8 +67,8 @@ pub(super) fn escaped(text: &str) -> String {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use muster_core::command::{BlockTarget, Command};
-    use muster_core::testing::{Cluster, gpu_uuid, host};
+    use muster_harness::{Cluster, gpu_uuid, host};
+    use muster_model::command::{BlockTarget, Command};
 
     use super::*;
 

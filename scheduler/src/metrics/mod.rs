@@ -9,8 +9,7 @@ mod sample;
 mod waits;
 
 use metrics::{counter, gauge, histogram};
-use muster_core::health::attribution::{Class, Step};
-use muster_core::health::{Charge, ComponentKind};
+use muster_model::health::{Charge, Class, ComponentKind, Step};
 
 pub(crate) use self::lists::lists;
 pub(crate) use sample::{Census, sample};

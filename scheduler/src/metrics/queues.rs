@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
-use muster_core::quota::Guarantee;
-use muster_core::state::{Queue, State};
-use muster_core::time::TimeMs;
+use muster_engine::state::{Queue, State};
+use muster_model::quota::Guarantee;
+use muster_model::time::TimeMs;
 
 use crate::metrics::lists::{escaped, head};
 use crate::metrics::names::{
@@ -110,9 +110,9 @@ fn line(page: &mut String, (name, queue, labels): (&str, &str, &str), value: imp
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use muster_core::quota::{QueueConfig, QueueTree};
-    use muster_core::spec::{DEFAULT_QUEUE, JobSpec};
-    use muster_core::testing::{Cluster, single};
+    use muster_harness::{Cluster, single};
+    use muster_model::quota::{QueueConfig, QueueTree};
+    use muster_model::spec::{DEFAULT_QUEUE, JobSpec};
 
     use super::*;
 

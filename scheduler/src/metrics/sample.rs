@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use metrics::{counter, gauge};
-use muster_core::command::{GpuHealth, HostHealth};
-use muster_core::health::component::Phase;
-use muster_core::health::{ComponentKind, Hold};
-use muster_core::lifecycle::JobPhase;
-use muster_core::state::{Gpu, Host, State};
+use muster_engine::state::State;
+use muster_model::command::{GpuHealth, HostHealth};
+use muster_model::health::{ComponentKind, Hold, Phase};
+use muster_model::host::{Gpu, Host};
+use muster_model::lifecycle::JobPhase;
 
 use crate::metrics::lists::source;
 use crate::metrics::names;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::ids::JobId;
-use muster_core::quota::parent_of;
-use muster_core::state::{Job, State};
-use muster_core::time::TimeMs;
+use muster_engine::state::{Job, State};
+use muster_model::ids::JobId;
+use muster_model::quota::parent_of;
+use muster_model::time::TimeMs;
 
 /// Queues with a label of their own; the others count together.
 pub(super) const QUEUES_LABELLED_MAX: usize = 100;
@@ -60,9 +60,9 @@ fn never_ran(state: &State, id: JobId) -> Option<&Arc<Job>> {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::plan::{Budget, plan};
-    use muster_core::spec::DEFAULT_QUEUE;
-    use muster_core::testing::{Cluster, single};
+    use muster_harness::{Cluster, single};
+    use muster_model::spec::DEFAULT_QUEUE;
+    use muster_planner::{Budget, plan};
 
     use super::*;
 

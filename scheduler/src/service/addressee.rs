@@ -1,6 +1,6 @@
 //! Whom a message between replicas is for: an address may be taken by another replica, or by another cluster.
 
-use muster_core::ids::ReplicaId;
+use muster_model::ids::ReplicaId;
 use muster_proto::status::{self, FOREIGN_CLUSTER, NOT_LEADER, WRONG_REPLICA};
 use tonic::{Code, Status};
 

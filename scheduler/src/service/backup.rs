@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use bytes::{Bytes, BytesMut};
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_proto::{status, v1};
 use muster_raft_store::backup::{About, Picture};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};

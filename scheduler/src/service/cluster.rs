@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use muster_core::command::{GpuHealth, HostHealth};
-use muster_core::health::Component;
-use muster_core::ids::HostId;
-use muster_core::state::{Gpu, Host, State};
+use muster_engine::state::State;
+use muster_model::command::{GpuHealth, HostHealth};
+use muster_model::health::Component;
+use muster_model::host::{Gpu, Host};
+use muster_model::ids::HostId;
 use muster_proto::convert::{gpu_to_wire, host_to_wire, queue_to_wire};
 use muster_proto::log::COMMAND_FORMAT;
 use muster_proto::v1;
@@ -18,9 +19,9 @@ use tonic::{Request, Response, Status};
 use crate::metrics::Census;
 use crate::service::context::Context;
 use crate::service::export::{self, Export};
-use crate::service::page::Page;
+use crate::service::page::{self, Page};
 use crate::service::standings::Standings;
-use crate::service::{deadline, page, read};
+use crate::service::{deadline, read};
 
 /// `ClusterService` of one replica.
 pub(crate) struct Cluster(pub(crate) Context);

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::effects::queue_effects;
-use muster_core::state::{Host, State};
-use muster_core::topology::HostCells;
+use muster_engine::effects::queue_effects;
+use muster_engine::state::State;
+use muster_model::host::Host;
+use muster_model::topology::HostCells;
 use muster_proto::convert::{configure_queues_command, set_topology_command};
 use muster_proto::v1;
 use tonic::Status;

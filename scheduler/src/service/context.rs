@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use muster_engine::state::State;
 use muster_proto::status;
 use muster_raft_store::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -23,7 +24,6 @@ use crate::service::peer_pool::PeerPool;
 use crate::service::replies::Replies;
 use crate::service::unanswered::Unanswered;
 use crate::watch_hub::WatchHub;
-use muster_core::state::State;
 
 /// What a caller may do after it was turned away for load.
 const RETRY_BUSY: Duration = Duration::from_millis(100);

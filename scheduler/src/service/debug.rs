@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use muster_core::rejection::Rejection;
-use muster_core::time::TimeMs;
-use muster_logging::{InvalidLevel, LevelChange, LogControl};
+use muster_model::rejection::Rejection;
+use muster_model::time::TimeMs;
 use muster_proto::status::{self, status_of};
 use muster_proto::v1;
 use muster_proto::v1::debug_answer::What as Answered;
 use muster_proto::v1::debug_order::What as Asked;
 use muster_proto::v1::debug_target::Process;
+use muster_service::logging::{InvalidLevel, LevelChange, LogControl};
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
@@ -74,7 +74,7 @@ fn invalid(message: &str) -> Status {
 
 /// The logs of this process, which a test's replica does not have.
 fn control() -> Result<&'static LogControl, Status> {
-    muster_logging::control().ok_or_else(|| {
+    muster_service::logging::control().ok_or_else(|| {
         let message = "this process does not log by itself";
         status::error(Code::FailedPrecondition, "NO_LOG", message, &[])
     })
@@ -108,15 +108,15 @@ fn set_level(request: &v1::SetLogLevelRequest) -> Result<v1::SetLogLevelResponse
 fn info(context: &Context) -> Result<v1::GetDebugInfoResponse, Status> {
     let settings = serde_json::to_value(&*context.settings.borrow())
         .map_err(|error| Status::internal(format!("the settings cannot be written: {error}")))?;
-    let exporter = muster_exporter::install().map_err(Status::internal)?;
+    let exporter = muster_service::exporter::install().map_err(Status::internal)?;
     let now = TimeMs(context.handle.now_ms());
     let page = exporter.render() + &metrics::lists(&context.handle.fork(), now);
     Ok(v1::GetDebugInfoResponse {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        settings: muster_logging::redact_value(settings).to_string(),
-        log_filter: muster_logging::control().map_or_else(String::new, LogControl::filter),
-        log_lines: muster_logging::recent_lines(),
-        metrics: muster_logging::redact(&page),
+        settings: muster_service::logging::redact_value(settings).to_string(),
+        log_filter: muster_service::logging::control().map_or_else(String::new, LogControl::filter),
+        log_lines: muster_service::logging::recent_lines(),
+        metrics: muster_service::logging::redact(&page),
     })
 }
 

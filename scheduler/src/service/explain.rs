@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use muster_core::feasibility::{Asker, Freed, Ledger};
-use muster_core::health::Component;
-use muster_core::health::attribution::Blame;
-use muster_core::ids::{HostId, JobId, TaskIndex, UnitIndex};
-use muster_core::plan::{Blocker, ClassCount, Explanation, explain_while, instead};
-use muster_core::spec::TaskGroup;
-use muster_core::state::{Host, Job, State};
+use muster_engine::feasibility::{Asker, Freed, Ledger};
+use muster_engine::state::{Job, State};
+use muster_model::health::{Blame, Component};
+use muster_model::host::Host;
+use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::spec::TaskGroup;
+use muster_planner::{Blocker, ClassCount, Explanation, explain_while, instead};
 use muster_proto::v1;
 use tokio::time::Instant;
 use tonic::Status;

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use muster_core::spec::JobSpec;
-use muster_core::state::{EventLog, Losses, RequestLog, State};
+use muster_engine::state::{EventLog, Losses, RequestLog, State};
+use muster_model::spec::JobSpec;
 use muster_proto::log::write_state;
 use muster_proto::v1;
 use muster_proto::v1::export_state_response::Part;
@@ -145,11 +145,11 @@ impl Write for Pieces<'_> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::apply::apply;
-    use muster_core::command::Command;
-    use muster_core::ids::RequestId;
-    use muster_core::testing::single;
-    use muster_core::time::TimeMs;
+    use muster_engine::apply::apply;
+    use muster_harness::single;
+    use muster_model::command::Command;
+    use muster_model::ids::RequestId;
+    use muster_model::time::TimeMs;
     use muster_proto::log::read_state;
 
     use super::*;

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_proto::status;
-use muster_proto::v1;
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
+use muster_proto::{status, v1};
 use muster_raft_store::Peer;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -212,7 +211,7 @@ pub(crate) fn error_to_wire(status: &Status) -> v1::WriteError {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::ids::ReplicaId;
+    use muster_model::ids::ReplicaId;
     use muster_proto::status::{ErrorReport, FOREIGN_CLUSTER};
 
     use super::*;

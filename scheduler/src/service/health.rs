@@ -1,8 +1,8 @@
 //! Health rules and breakers.
 
-use muster_core::health::Finding;
-use muster_core::health::rules::{WouldBlock, dry_run};
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_health::rules::{WouldBlock, dry_run};
+use muster_model::health::Finding;
 use muster_proto::convert::{reset_breaker_command, set_health_rules_command, would_block_to_wire};
 use muster_proto::v1;
 use tonic::Status;

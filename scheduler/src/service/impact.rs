@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::command::BlockTarget;
-use muster_core::ids::{HostId, JobId, UnitIndex};
-use muster_core::rejection::Rejection;
-use muster_core::state::{Gpu, Host, State, pool_of};
+use muster_engine::state::{State, pool_of};
+use muster_model::command::BlockTarget;
+use muster_model::host::{Gpu, Host};
+use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::rejection::Rejection;
 use muster_proto::{status, v1};
 use tonic::Status;
 

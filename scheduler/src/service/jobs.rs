@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use futures::Stream;
 use metrics::histogram;
-use muster_core::ids::{JobId, PipelineId, UnitIndex};
-use muster_core::rejection::Rejection;
-use muster_core::state::{Job, State};
+use muster_engine::state::{Job, State};
+use muster_model::ids::{JobId, PipelineId, UnitIndex};
+use muster_model::rejection::Rejection;
 use muster_proto::convert::{job_to_wire, unit_to_wire};
 use muster_proto::status::status_of;
 use muster_proto::v1;
@@ -21,10 +21,10 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::metrics::names;
 use crate::service::context::Context;
 use crate::service::gate::{Caller, caller_of};
-use crate::service::page::Page;
+use crate::service::page::{self, Page};
 use crate::service::while_allowed::while_allowed;
 use crate::service::write::{Calling, write};
-use crate::service::{deadline, exec, explain, logs, page, pipelines, progress, read};
+use crate::service::{deadline, exec, explain, logs, pipelines, progress, read};
 use crate::spans::{Submission, traced};
 
 /// `JobService` of one replica.
@@ -344,7 +344,7 @@ fn is_of(job: &Job, pipeline: PipelineId) -> bool {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::testing::{Cluster, single};
+    use muster_harness::{Cluster, single};
     use prost::Message as _;
 
     use super::*;

@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use metrics::counter;
-use muster_core::access::TokenHash;
-use muster_core::ids::RequestId;
-use muster_core::state::State;
-use muster_proto::status;
-use muster_proto::v1;
+use muster_engine::state::State;
+use muster_model::access::TokenHash;
+use muster_model::ids::RequestId;
 use muster_proto::v1::join_service_server::JoinService;
 use muster_proto::v1::write::Kind;
+use muster_proto::{status, v1};
 use muster_tls::issue::IssueError;
 use muster_tls::{Authority, JoinToken, PeerRole, SigningRequest};
 use tokio::time::Instant;

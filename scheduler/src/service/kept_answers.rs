@@ -1,10 +1,10 @@
 //! Answers are kept under their request ids for a day, in the log's state: no user may take the room for all of them.
 
-use muster_core::command::Command;
-use muster_core::ids::RequestId;
-use muster_core::limits::REQUESTS_OF_USERS_MAX;
-use muster_core::rejection::Rejection;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::command::Command;
+use muster_model::ids::RequestId;
+use muster_model::limits::REQUESTS_OF_USERS_MAX;
+use muster_model::rejection::Rejection;
 
 /// Refuses a user's request once the answers to users' requests take all the room that they may have; one that is answered already
 /// is answered again.
@@ -57,13 +57,13 @@ fn users_request(command: &Command) -> Option<RequestId> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::command::AccessCommand;
-    use muster_core::testing::{Cluster, request_id, single};
+    use muster_harness::{Cluster, request_id, single};
+    use muster_model::command::AccessCommand;
 
     use super::*;
 
     fn cancel(cluster: &Cluster, request: u64, name: &str) -> Command {
-        let named = |job: &&std::sync::Arc<muster_core::state::Job>| job.spec.name == name;
+        let named = |job: &&std::sync::Arc<muster_engine::state::Job>| job.spec.name == name;
         Command::CancelJob {
             request: request_id(request),
             job: cluster.state.jobs.values().find(named).unwrap().id,

@@ -7,7 +7,7 @@
 use std::future::pending;
 use std::time::Duration;
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_raft_store::{Handle, Leadership};
 use tokio::sync::watch;
 use tokio::time::timeout;

@@ -1,12 +1,12 @@
 //! A client's write on the leader: a command in the log, or an order to a worker.
 
-use muster_core::apply::apply;
-use muster_core::command::Command;
-use muster_core::ids::{JobId, Revision};
-use muster_core::rejection::Rejection;
-use muster_core::spec::{JobSpec, Violation, check_submission};
-use muster_core::state::{Answer, State};
-use muster_core::time::TimeMs;
+use muster_engine::apply::apply;
+use muster_engine::state::{Answer, State};
+use muster_model::command::Command;
+use muster_model::ids::{JobId, Revision};
+use muster_model::rejection::Rejection;
+use muster_model::spec::{JobSpec, Violation, check_submission};
+use muster_model::time::TimeMs;
 use muster_proto::convert::{
     add_join_token_command, add_user_command, block_command, cancel_command,
     configure_queues_command, remove_user_command, reset_breaker_command, resume_command,
@@ -14,12 +14,11 @@ use muster_proto::convert::{
     set_topology_command, submit_command, submit_pipeline_command, suspend_command,
     unblock_command, use_join_token_command,
 };
-use muster_proto::status;
-use muster_proto::v1;
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
+use muster_proto::{status, v1};
 use muster_raft_store::MembershipError;
-use muster_tracing::now_ns;
+use muster_service::tracing::now_ns;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -174,7 +173,7 @@ async fn change_join_tokens(context: &Context, write: Kind) -> Result<Outcome, S
 }
 
 pub(crate) fn command(
-    converted: Result<Command, muster_core::rejection::Rejection>,
+    converted: Result<Command, muster_model::rejection::Rejection>,
 ) -> Result<Command, Status> {
     converted.map_err(|rejection| status::status_of(&rejection))
 }

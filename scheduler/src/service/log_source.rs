@@ -1,11 +1,10 @@
 //! Where a task's output lies, and what to say where it cannot be had.
 
-use muster_core::command::HostHealth;
-use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
-use muster_core::lifecycle::TaskPhase;
-use muster_core::state::{Job, State, Unit};
-use muster_proto::status;
-use muster_proto::v1;
+use muster_engine::state::{Job, State, Unit};
+use muster_model::command::HostHealth;
+use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::lifecycle::TaskPhase;
+use muster_proto::{status, v1};
 use tonic::{Code, Status};
 
 use crate::service::jobs::find as find_job;

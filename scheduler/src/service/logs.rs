@@ -4,12 +4,11 @@ use std::pin::pin;
 
 use futures::StreamExt as _;
 use futures::stream::unfold;
-use muster_core::ids::HostId;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::ids::HostId;
 use muster_proto::status::{self, ErrorReport, NOT_LEADER};
-use muster_proto::v1;
-use muster_proto::v1::log_request;
 use muster_proto::v1::stream_logs_request::Start;
+use muster_proto::v1::{self, log_request};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status, Streaming};

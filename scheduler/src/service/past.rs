@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use metrics::{counter, histogram};
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_proto::status;
 use muster_raft_store::{Handle, PastError};
 use tokio::time::{Instant, sleep, timeout_at};

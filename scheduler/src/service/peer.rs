@@ -5,12 +5,11 @@ use std::pin::Pin;
 
 use futures::Stream;
 use futures::future::join_all;
-use muster_core::ids::{HostId, LeadershipEpoch};
+use muster_model::ids::{HostId, LeadershipEpoch};
 use muster_proto::log::COMMAND_FORMAT;
-use muster_proto::status;
-use muster_proto::v1;
 use muster_proto::v1::peer_service_server::PeerService;
 use muster_proto::v1::write_result::Kind as Outcome;
+use muster_proto::{status, v1};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, Streaming};
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use muster_core::ids::{HostId, LeadershipEpoch, ReplicaId};
+use muster_model::ids::{HostId, LeadershipEpoch, ReplicaId};
 use muster_proto::status::ErrorReport;
 use muster_proto::v1;
 use muster_proto::v1::peer_service_client::PeerServiceClient;

@@ -1,8 +1,8 @@
 //! Pipelines: submitted on the leader, read anywhere.
 
-use muster_core::ids::PipelineId;
-use muster_core::rejection::Rejection;
-use muster_core::state::{Answer, State};
+use muster_engine::state::{Answer, State};
+use muster_model::ids::PipelineId;
+use muster_model::rejection::Rejection;
 use muster_proto::convert::{pipeline_to_wire, pipeline_with_jobs, submit_pipeline_command};
 use muster_proto::status::status_of;
 use muster_proto::v1;

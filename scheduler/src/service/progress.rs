@@ -1,8 +1,7 @@
 //! How far a job's tasks say they are: the leader knows it from its workers' beats, a follower asks the leader.
 
-use muster_core::ids::JobId;
-use muster_proto::status;
-use muster_proto::v1;
+use muster_model::ids::JobId;
+use muster_proto::{status, v1};
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 

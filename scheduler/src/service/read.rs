@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_proto::status;
 use muster_proto::v1::Consistency;
 use muster_raft_store::ReadError;

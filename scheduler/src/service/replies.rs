@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::health::ComponentKind;
-use muster_core::health::rules::RuleSet;
-use muster_core::ids::GpuUuid;
-use muster_core::limits;
-use muster_core::rejection::Rejection;
+use muster_health::rules::RuleSet;
+use muster_model::health::ComponentKind;
+use muster_model::ids::GpuUuid;
+use muster_model::limits;
+use muster_model::rejection::Rejection;
 use muster_proto::convert::{InvalidField, gpu_uuid};
 use muster_proto::status::{self, status_of};
 use muster_proto::v1;

@@ -1,9 +1,8 @@
 //! Filters of lists by where hosts and GPUs stand.
 
-use muster_core::health::Component;
-use muster_core::health::component::Phase;
-use muster_core::ids::HostId;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::health::{Component, Phase};
+use muster_model::ids::HostId;
 use muster_proto::status;
 use tonic::{Code, Status};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures::Stream;
 use futures::stream::unfold;
-use muster_core::event::{Event, EventKind};
-use muster_core::ids::{JobId, Revision};
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::event::{Event, EventKind};
+use muster_model::ids::{JobId, Revision};
 use muster_proto::status::{self, compacted};
 use muster_proto::v1;
 use muster_proto::v1::watch_service_server::WatchService;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use futures::Stream;
 use futures::stream::unfold;
-use muster_core::beat::Beat;
-use muster_core::command::HostRegistration;
-use muster_core::ids::LeadershipEpoch;
-use muster_core::rejection::Rejection;
-use muster_core::spec::Violation;
+use muster_model::beat::Beat;
+use muster_model::command::HostRegistration;
+use muster_model::ids::LeadershipEpoch;
+use muster_model::rejection::Rejection;
+use muster_model::spec::Violation;
 use muster_proto::status::{self, rejected_to_wire};
 use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as ToWire;

@@ -9,7 +9,7 @@ use muster_proto::v1;
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
 use muster_raft_store::{Leadership, ProposeError};
-use muster_tracing::now_ns;
+use muster_service::tracing::now_ns;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Status};
 

@@ -1,14 +1,16 @@
 //! What the log says of jobs' ways, as this replica applies it.
 
-use muster_core::event::{Event, EventKind};
-use muster_core::ids::{AttemptEpoch, JobId, ReplicaId, Revision, UnitIndex};
-use muster_core::state::{Job, State};
-use muster_core::time::TimeMs;
-use muster_tracing::{Span, SpanId, TraceId, is_on, now_ns, of_ms, record, trace_of, tree};
+use muster_engine::state::{Job, State};
+use muster_model::event::{Event, EventKind};
+use muster_model::ids::{AttemptEpoch, JobId, ReplicaId, Revision, UnitIndex};
+use muster_model::time::TimeMs;
+use muster_service::tracing::{
+    Span, SpanId, TraceId, is_on, now_ns, of_ms, record, trace_of, tree,
+};
 use tokio_util::sync::CancellationToken;
 
-use super::{ATTEMPT, EPOCH, JOB, REPLICA, UNIT};
 use crate::service::Context;
+use crate::spans::{ATTEMPT, EPOCH, JOB, REPLICA, UNIT};
 
 /// Records until `stop`; at once at its end where no spans are recorded.
 pub(crate) async fn follow(context: Context, stop: CancellationToken) {

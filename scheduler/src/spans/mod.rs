@@ -1,4 +1,4 @@
-//! What a replica adds to the traces of jobs: `muster_tracing::tree` says which spans there are and how they hang together.
+//! What a replica adds to the traces of jobs: `muster_service::tracing::tree` says which spans there are and how they hang together.
 //!
 //! Nothing here decides anything, and nothing waits; without an exporter it comes down to a look whether there is one.
 
@@ -8,12 +8,12 @@ mod submission;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use muster_core::command::Command;
-use muster_core::desired::DesiredState;
-use muster_core::ids::{AttemptEpoch, HostId, JobId, Revision};
-use muster_core::lifecycle::TaskPhase;
-use muster_core::state::State;
-use muster_tracing::{Span, SpanId, is_on, now_ns, of_ms, record, trace_of, tree};
+use muster_engine::desired::DesiredState;
+use muster_engine::state::State;
+use muster_model::command::Command;
+use muster_model::ids::{AttemptEpoch, HostId, JobId, Revision};
+use muster_model::lifecycle::TaskPhase;
+use muster_service::tracing::{Span, SpanId, is_on, now_ns, of_ms, record, trace_of, tree};
 
 pub(crate) use follow::follow;
 pub(crate) use submission::{Submission, forwarded, proposed, traced};

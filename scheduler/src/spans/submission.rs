@@ -1,15 +1,15 @@
 //! A submission on its way through replicas.
 
-use muster_core::ids::ReplicaId;
+use muster_model::ids::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::write_result::Kind as Outcome;
-use muster_tracing::{
+use muster_service::tracing::{
     Kind, Span, SpanId, TRACEPARENT, TraceContext, TraceId, is_on, now_ns, record, trace_of, tree,
 };
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 
-use super::{JOB, REPLICA};
+use crate::spans::{JOB, REPLICA};
 
 /// Jobs of a pipeline that have a span of its submission each.
 const PIPELINE_JOBS_TRACED_MAX: usize = 64;

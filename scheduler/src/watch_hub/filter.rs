@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::event::Event;
-use muster_core::ids::JobId;
+use muster_model::event::Event;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 
 /// Jobs and kinds of events; empty sets match everything, and both must match.

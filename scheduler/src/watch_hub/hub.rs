@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use metrics::{counter, gauge};
-use muster_core::event::Event;
-use muster_core::ids::{JobId, Revision};
-use muster_core::state::{Compacted, State};
-use tokio::sync::mpsc;
+use muster_engine::state::{Compacted, State};
+use muster_model::event::Event;
+use muster_model::ids::{JobId, Revision};
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 

@@ -18,10 +18,10 @@ pub use subscription::{Subscription, WatchEnd};
 mod tests {
     use std::sync::Arc;
 
-    use muster_core::event::{Event, EventKind};
-    use muster_core::ids::{JobId, Revision};
-    use muster_core::state::{Compacted, EventLog, Losses, State};
-    use muster_core::time::TimeMs;
+    use muster_engine::state::{Compacted, EventLog, Losses, State};
+    use muster_model::event::{Event, EventKind};
+    use muster_model::ids::{JobId, Revision};
+    use muster_model::time::TimeMs;
     use tokio::sync::watch;
     use tokio_util::sync::CancellationToken;
 

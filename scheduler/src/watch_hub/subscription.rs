@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use muster_core::event::Event;
-use muster_core::ids::Revision;
-use muster_core::state::EventLog;
+use muster_engine::state::EventLog;
+use muster_model::event::Event;
+use muster_model::ids::Revision;
 use tokio::sync::mpsc;
 
 use crate::watch_hub::filter::WatchFilter;

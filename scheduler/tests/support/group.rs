@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use muster_core::ids::ReplicaId;
-use muster_core::timings::Timings;
+use muster_model::ids::ReplicaId;
+use muster_model::timings::Timings;
 use muster_proto::v1::Consistency;
 use muster_scheduler::{BackupSettings, Listeners, RaftTimings, SchedulerConfig, run_on};
 use tempfile::TempDir;
@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::{Client, eventually};
+use crate::{Client, eventually};
 
 /// Heartbeats that suit a test.
 pub(crate) const TIMINGS: Timings = Timings {

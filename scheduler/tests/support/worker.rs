@@ -16,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::transport::Endpoint;
 
-use super::TIMINGS;
+use crate::TIMINGS;
 
 /// How a worker presents itself.
 #[derive(Clone)]

@@ -5,9 +5,9 @@ use std::num::NonZeroU64;
 use muster_simulate::report::RunReport;
 use muster_simulate::{Policy, Rules, Settings, TimeLimits, Told};
 
-use super::table::{hours, markdown};
-use super::traces::Traces;
-use super::{Failure, Figures, work};
+use crate::table::{hours, markdown};
+use crate::traces::Traces;
+use crate::{Failure, Figures, work};
 
 /// Jobs come twice as fast as in the trace.
 const LOAD: f64 = 2.0;

@@ -3,9 +3,9 @@
 use muster_simulate::report::RunReport;
 use muster_simulate::{Policy, Rules, Settings};
 
-use super::table::{digits, hours, markdown};
-use super::traces::Traces;
-use super::{Failure, Figures, work};
+use crate::table::{digits, hours, markdown};
+use crate::traces::Traces;
+use crate::{Failure, Figures, work};
 
 const LOADS: [f64; 2] = [1.0, 1.5];
 const POLICIES: [Policy; 2] = [Policy::Backfill, Policy::Capacity];

@@ -3,9 +3,9 @@
 use muster_simulate::report::{Line, Plot};
 use muster_simulate::{Policy, Settings};
 
-use super::table::{digits, hours, markdown};
-use super::traces::Traces;
-use super::{Failure, Figures, work};
+use crate::table::{digits, hours, markdown};
+use crate::traces::Traces;
+use crate::{Failure, Figures, work};
 
 const POLICY: Policy = Policy::Cells;
 /// Minutes between two checkpoints; none: a stopped job begins anew.

@@ -3,9 +3,9 @@
 use muster_simulate::report::HealthFigures;
 use muster_simulate::{Care, Policy, Settings, Told};
 
-use super::table::{digits, markdown, of_several, percent};
-use super::traces::Traces;
-use super::{Failure, Figures, work};
+use crate::table::{digits, markdown, of_several, percent};
+use crate::traces::Traces;
+use crate::{Failure, Figures, work};
 
 const POLICY: Policy = Policy::Capacity;
 /// When a rule goes wrong, for how long, and on how many of a hundred hosts.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Failure;
+use crate::Failure;
 
 /// The page's name, and that of the folder of its pictures.
 const NAME: &str = "evaluation";

@@ -3,9 +3,9 @@
 use muster_simulate::report::{Report, RunReport};
 use muster_simulate::{Outcome, Policy, Scenario, Settings, simulate};
 
-use super::table::{digits, hours, markdown, percent};
-use super::traces::Traces;
-use super::{Failure, Figures, work};
+use crate::table::{digits, hours, markdown, percent};
+use crate::traces::Traces;
+use crate::{Failure, Figures, work};
 
 /// Jobs come twice as fast as in the trace: at its own pace hardly anybody waits.
 const LOAD: f64 = 2.0;

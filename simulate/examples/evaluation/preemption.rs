@@ -3,9 +3,9 @@
 use muster_simulate::report::RunReport;
 use muster_simulate::{Policy, Settings, Told};
 
-use super::table::{digits, hours, markdown};
-use super::traces::Traces;
-use super::{Failure, Figures, work};
+use crate::table::{digits, hours, markdown};
+use crate::traces::Traces;
+use crate::{Failure, Figures, work};
 
 const LOAD: f64 = 1.5;
 /// Minutes between two checkpoints.

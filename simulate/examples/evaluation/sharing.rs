@@ -3,9 +3,9 @@
 use muster_simulate::report::{JobFigures, Line, Plot};
 use muster_simulate::{Policy, Rules, Scenario, Settings};
 
-use super::table::{hours, markdown};
-use super::traces::{COMPLETE_CLUSTERS, Traces};
-use super::{Failure, Figures, work};
+use crate::table::{hours, markdown};
+use crate::traces::{COMPLETE_CLUSTERS, Traces};
+use crate::{Failure, Figures, work};
 
 const LOADS: [f64; 6] = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5];
 const POLICIES: [Policy; 2] = [Policy::Capacity, Policy::Cells];

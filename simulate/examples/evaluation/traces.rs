@@ -7,7 +7,7 @@ use muster_simulate::trace::{
 };
 use muster_simulate::{Scenario, Settings};
 
-use super::Failure;
+use crate::Failure;
 
 /// The virtual clusters of which Philly's trace has all jobs, with their quotas in GPUs.
 pub(super) const COMPLETE_CLUSTERS: [&str; 4] = ["7f04ca", "ee9e8c", "2869ce", "0e4a51"];

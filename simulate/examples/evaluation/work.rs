@@ -8,7 +8,7 @@ use std::thread;
 use muster_simulate::report::{Report, RunReport};
 use muster_simulate::{Policy, Scenario, simulate};
 
-use super::Failure;
+use crate::Failure;
 
 /// What one policy makes of a scenario.
 pub(super) fn run(scenario: &Scenario, policy: Policy) -> Result<RunReport, Failure> {

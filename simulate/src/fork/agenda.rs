@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use muster_core::ids::{AttemptEpoch, JobId, UnitIndex};
-use muster_core::time::TimeMs;
+use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::time::TimeMs;
 
 /// An attempt, as agenda and reports name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

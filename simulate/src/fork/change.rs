@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Block, BlockTarget, Command};
-use muster_core::ids::RequestId;
-use muster_core::quota::QueueTree;
-use muster_core::spec::JobSpec;
-use muster_core::time::TimeMs;
+use muster_model::command::{Block, BlockTarget, Command};
+use muster_model::ids::RequestId;
+use muster_model::quota::QueueTree;
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
 
 /// Who makes the changes in the fork.
 const AUTHOR: &str = "what-if";

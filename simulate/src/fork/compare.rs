@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::ids::JobId;
-use muster_core::time::TimeMs;
+use muster_model::ids::JobId;
+use muster_model::time::TimeMs;
 
-use super::course::Course;
-use super::difference::{
+use crate::fork::course::Course;
+use crate::fork::difference::{
     Assumptions, Difference, Effect, Fate, JobDifference, Place, StopDifference, Totals,
 };
-use super::estimate::Ground;
-use super::record::{Placed, Record, Stop};
-use super::{Fork, ForkSettings, Made};
+use crate::fork::estimate::Ground;
+use crate::fork::record::{Placed, Record, Stop};
+use crate::fork::{Fork, ForkSettings, Made};
 
 /// Compares two futures.
 pub(super) fn compare(

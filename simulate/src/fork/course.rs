@@ -5,21 +5,20 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::command::{Command, Standing, StopReason, Victim};
-use muster_core::effects::queue_effects;
-use muster_core::event::EventKind;
-use muster_core::ids::{JobId, RequestId, UnitIndex};
-use muster_core::plan::{Blocker, Budget, blocker, plan};
-use muster_core::state::{Answer, Attempt, Job, State};
-use muster_core::time::TimeMs;
+use muster_engine::effects::queue_effects;
+use muster_engine::state::{Answer, Attempt, Job, State};
+use muster_model::command::{Command, Standing, StopReason, Victim};
+use muster_model::event::EventKind;
+use muster_model::ids::{JobId, RequestId, UnitIndex};
+use muster_model::time::TimeMs;
+use muster_planner::{Blocker, Budget, blocker, plan};
 
-use super::agenda::{Agenda, AttemptKey, Happening};
-use super::estimate::{Estimator, Running};
-use super::record::{Placed, Record, Stop, gpus_of};
-use super::reports;
-use super::timeline::Timeline;
-use super::why::describe;
-use super::{Change, Fork, ForkError, ForkSettings, Made};
+use crate::fork::agenda::{Agenda, AttemptKey, Happening};
+use crate::fork::estimate::{Estimator, Running};
+use crate::fork::record::{Placed, Record, Stop, gpus_of};
+use crate::fork::timeline::Timeline;
+use crate::fork::why::describe;
+use crate::fork::{Change, Fork, ForkError, ForkSettings, Made, reports};
 use crate::world::SimulateError;
 use crate::world::engine::Engine;
 

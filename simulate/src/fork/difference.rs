@@ -1,10 +1,10 @@
 //! The answer to a what-if, for people and programs.
 
-use muster_core::effects::QueueEffect;
+use muster_engine::effects::QueueEffect;
 use serde::Serialize;
 
-use super::estimate::Ground;
-use super::timeline::Timeline;
+use crate::fork::estimate::Ground;
+use crate::fork::timeline::Timeline;
 
 /// The answer to a what-if. Instants are milliseconds after the fork.
 #[derive(Clone, Debug, Serialize)]

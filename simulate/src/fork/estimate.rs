@@ -1,8 +1,8 @@
 //! How long work will run: the only thing in a fork that is guessed.
 
-use muster_core::ids::AttemptEpoch;
-use muster_core::state::{Attempt, Job, State, Unit};
-use muster_core::time::TimeMs;
+use muster_engine::state::{Attempt, Job, State, Unit};
+use muster_model::ids::AttemptEpoch;
+use muster_model::time::TimeMs;
 use serde::Serialize;
 
 /// What an estimate stands on.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Difference, Fate, JobDifference, StopDifference};
+use crate::fork::{Difference, Fate, JobDifference, StopDifference};
 use crate::report::{ReportError, table};
 
 const JOB_COLUMNS: [&str; 14] = [

@@ -19,11 +19,11 @@ mod reports;
 mod timeline;
 mod why;
 
-use muster_core::effects::QueueEffect;
-use muster_core::ids::JobId;
-use muster_core::rejection::Rejection;
-use muster_core::state::State;
-use muster_core::time::TimeMs;
+use muster_engine::effects::QueueEffect;
+use muster_engine::state::State;
+use muster_model::ids::JobId;
+use muster_model::rejection::Rejection;
+use muster_model::time::TimeMs;
 
 pub use change::Change;
 pub use difference::{
@@ -31,8 +31,9 @@ pub use difference::{
 };
 pub use estimate::{Estimator, Ground};
 
-use crate::world::SimulateError;
 use course::Course;
+
+use crate::world::SimulateError;
 
 /// Virtual time that is played where nothing else is said: a day.
 pub const HORIZON_MS_DEFAULT: u64 = 86_400_000;

@@ -1,9 +1,9 @@
 //! An answer as one page: what changes, beside how it would be.
 
-use muster_core::effects::{NamedJobs, QueueEffect, QueueEffectKind};
+use muster_engine::effects::{NamedJobs, QueueEffect, QueueEffectKind};
 
-use super::timeline::Timeline;
-use super::{Difference, Fate, JobDifference, StopDifference, Totals};
+use crate::fork::timeline::Timeline;
+use crate::fork::{Difference, Fate, JobDifference, StopDifference, Totals};
 use crate::report::{Line, Page, Plot, seconds, span};
 
 const SUM_TITLES: [&str; 3] = ["", "now", "then"];

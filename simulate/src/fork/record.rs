@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::ids::{JobId, UnitIndex};
-use muster_core::spec::JobSpec;
-use muster_core::state::{Attempt, Job};
-use muster_core::time::TimeMs;
+use muster_engine::state::{Attempt, Job};
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
 
-use super::estimate::Ground;
+use crate::fork::estimate::Ground;
 
 /// Stops remembered of one job: an array of many tasks may be stopped many times.
 const STOPS_KEPT_MAX: usize = 1_000;

@@ -1,13 +1,13 @@
 //! What workers would report, as commands.
 
-use muster_core::command::{
+use muster_engine::state::{Attempt, State, TaskRun, Unit};
+use muster_model::command::{
     CheckpointCommit, Command, Exit, HostHealth, StopReason, TaskOutcome, TaskReport,
 };
-use muster_core::ids::{AttemptEpoch, LeadershipEpoch, TaskIndex};
-use muster_core::lifecycle::TaskPhase;
-use muster_core::state::{Attempt, State, TaskRun, Unit};
+use muster_model::ids::{AttemptEpoch, LeadershipEpoch, TaskIndex};
+use muster_model::lifecycle::TaskPhase;
 
-use super::agenda::AttemptKey;
+use crate::fork::agenda::AttemptKey;
 
 /// The signal that asks a process to stop.
 const SIGNAL_TERMINATE: i32 = 15;

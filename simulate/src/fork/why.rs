@@ -1,7 +1,7 @@
 //! Why a job waits, in a line.
 
-use muster_core::plan::Blocker;
-use muster_core::time::TimeMs;
+use muster_model::time::TimeMs;
+use muster_planner::Blocker;
 
 /// The planner's reason for people; instants are told as seconds after `now`.
 pub(super) fn describe(blocker: &Blocker, now: TimeMs) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
 
 /// GPUs that are drawn at most.
 const ROWS_MAX: usize = 64;

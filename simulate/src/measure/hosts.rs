@@ -1,8 +1,8 @@
 //! What is free where, and how much of it is of no use: fragmentation.
 
-use muster_core::limits;
-use muster_core::spec::JobSpec;
-use muster_core::state::Host;
+use muster_model::host::Host;
+use muster_model::limits;
+use muster_model::spec::JobSpec;
 
 /// Hosts by their number of free GPUs, for one GPU model.
 type Levels = [u64; limits::GPUS_PER_HOST_MAX + 1];

@@ -1,6 +1,6 @@
 //! Sums over the whole run: GPU-milliseconds by what became of them.
 
-use super::{HeadRequest, Hosts};
+use crate::measure::{HeadRequest, Hosts};
 
 /// The cluster between two instants.
 #[derive(Clone, Copy, Debug, Default)]

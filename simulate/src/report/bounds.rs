@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use serde::Serialize;
 
-use super::numbers::{float, seconds, share};
 use crate::measure::{JobEnd, JobRecord};
+use crate::report::numbers::{float, seconds, share};
 use crate::scenario::Scenario;
 use crate::world::Outcome;
 

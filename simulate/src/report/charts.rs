@@ -1,9 +1,9 @@
 //! The report's pictures, each of one or several runs.
 
-use super::Series;
-use super::numbers::{float, seconds};
-use super::svg::{Axis, Picture, colour};
 use crate::measure::{Bar, JobRecord};
+use crate::report::Series;
+use crate::report::numbers::{float, seconds};
+use crate::report::svg::{Axis, Picture, colour};
 use crate::scenario::Scenario;
 use crate::world::Outcome;
 

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::numbers::{float, gpu_hours, seconds, share};
 use crate::measure::{JobEnd, JobRecord};
+use crate::report::numbers::{float, gpu_hours, seconds, share};
 use crate::scenario::Scenario;
 use crate::world::{HealthyOut, Outcome};
 

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::figures::{Group, JobFigures, Spread};
-use super::numbers::{float, gpu_hours, seconds};
-use super::{Report, RunReport, html};
 use crate::measure::{JobRecord, SizeBucket};
+use crate::report::figures::{Group, JobFigures, Spread};
+use crate::report::numbers::{float, gpu_hours, seconds};
+use crate::report::{Report, RunReport, html};
 use crate::scenario::Scenario;
 use crate::world::Outcome;
 

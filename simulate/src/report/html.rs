@@ -1,9 +1,9 @@
 //! The report as one page.
 
-use super::charts::{self, QueueColours};
-use super::numbers::{percent, span};
-use super::page::Page;
-use super::{Report, RunReport, text};
+use crate::report::charts::{self, QueueColours};
+use crate::report::numbers::{percent, span};
+use crate::report::page::Page;
+use crate::report::{Report, RunReport, text};
 
 /// The whole page.
 pub(super) fn page(report: &Report<'_>) -> String {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::plot::Plot;
-use super::svg::escape;
+use crate::report::plot::Plot;
+use crate::report::svg::escape;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1c2330;--paper:#fff;--line:#d7dce4;--soft:#667085}\

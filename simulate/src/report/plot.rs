@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::charts::Legend;
-use super::svg::{Axis, Picture, colour, escape};
+use crate::report::charts::Legend;
+use crate::report::svg::{Axis, Picture, colour, escape};
 
 /// Height of the drawing area, in pixels.
 const HEIGHT: f64 = 280.0;

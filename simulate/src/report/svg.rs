@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::numbers::float;
+use crate::report::numbers::float;
 
 /// Size of the drawing area's surroundings, in pixels.
 const LEFT: f64 = 64.0;

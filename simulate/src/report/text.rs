@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::figures::{Group, JobFigures, Spread};
-use super::numbers::{dash, grouped, percent, seconds, span};
-use super::{Inputs, Report, RunReport};
+use crate::report::figures::{Group, JobFigures, Spread};
+use crate::report::numbers::{dash, grouped, percent, seconds, span};
+use crate::report::{Inputs, Report, RunReport};
 use crate::rules::TimeLimits;
 use crate::scenario::LeftOut;
 

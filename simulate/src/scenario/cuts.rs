@@ -1,8 +1,8 @@
 //! The leader killed between any two commands: the outcome must be the same.
 
-use crate::engine::Failure;
-use crate::run::{Outcome, Run, Trace};
-use crate::script::{Script, Statement};
+use crate::scenario::engine::Failure;
+use crate::scenario::run::{Outcome, Run, Trace};
+use crate::scenario::script::{Script, Statement};
 
 /// Runs a script once for every command of its log, each time with another leader right after that command, and
 /// compares what is visible after every step from then on.

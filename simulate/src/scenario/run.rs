@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use muster_core::plan::{Explanation, Remedy};
-use muster_core::time::TimeMs;
+use muster_model::time::TimeMs;
+use muster_planner::{Explanation, Remedy};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cuts;
-use crate::engine::{BEGIN, Driver, Entry, Failure, FailureAt};
-use crate::picture::{Line, Picture, difference, duration_text};
-use crate::script::{Script, Shown, Statement, Step};
+use crate::scenario::cuts;
+use crate::scenario::engine::{BEGIN, Driver, Entry, Failure, FailureAt};
+use crate::scenario::picture::{Line, Picture, difference, duration_text};
+use crate::scenario::script::{Script, Shown, Statement, Step};
 
 /// What a step did.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -234,7 +234,12 @@ impl Run {
             result.push(format!("at {}", duration_text(picture.at_ms)));
         }
         if matches!(shown, Shown::All | Shown::Hosts) {
-            result.extend(picture.hosts.iter().map(crate::picture::HostPicture::map));
+            result.extend(
+                picture
+                    .hosts
+                    .iter()
+                    .map(crate::scenario::picture::HostPicture::map),
+            );
         }
         let about = |text: &str| match shown {
             Shown::All => !text.starts_with("host ") && !text.starts_with("gpu "),
@@ -255,7 +260,7 @@ impl Run {
     fn explain(&self, name: &str) -> Result<Vec<String>, Failure> {
         let cluster = &self.driver.cluster;
         let job = cluster.job(name)?;
-        let explanation = muster_core::plan::explain(&cluster.state, job, cluster.now)
+        let explanation = muster_planner::explain(&cluster.state, job, cluster.now)
             .ok_or_else(|| Failure::Unknown(format!("there is no job `{name}`")))?;
         let picture = self.picture();
         let waiting = picture.jobs.iter().find(|job| job.name == name);
@@ -298,7 +303,7 @@ impl Run {
         lines.extend(missing.map(|kind| format!("cells missing: {}", kind.arithmetic)));
         lines.extend(remedy_text(&explanation, cluster.now));
         lines.extend(explanation.start.map(|start| {
-            let at = crate::picture::instant_text(start.at, cluster.now);
+            let at = crate::scenario::picture::instant_text(start.at, cluster.now);
             let basis = format!("{:?}", start.basis).to_lowercase();
             format!("start: {at} ({basis})")
         }));
@@ -319,7 +324,10 @@ fn remedy_text(explanation: &Explanation, now: TimeMs) -> Option<String> {
     let remedy = explanation.remedy.as_ref()?;
     let text = match remedy {
         Remedy::Wait { until } => {
-            format!("wait, until {}", crate::picture::instant_text(*until, now))
+            format!(
+                "wait, until {}",
+                crate::scenario::picture::instant_text(*until, now)
+            )
         }
         remedy => remedy.to_string(),
     };

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::str::FromStr;
 
-use muster_core::limits;
+use muster_model::limits;
 
-use super::TraceError;
-use super::table::{Column, Row, Table};
+use crate::trace::TraceError;
+use crate::trace::table::{Column, Row, Table};
 
 const SCHEMA: [Column; 7] = [
     Column::required("node_id"),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::TraceError;
-use super::table::{Column, Table};
+use crate::trace::TraceError;
+use crate::trace::table::{Column, Table};
 
 const SCHEMA: [Column; 7] = [
     Column::required("node"),

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::TraceError;
-use super::table::{Column, Row, Table};
+use crate::trace::TraceError;
+use crate::trace::table::{Column, Row, Table};
 
 const SCHEMA: [Column; 14] = [
     Column::required("job_id"),

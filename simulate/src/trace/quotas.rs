@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::TraceError;
-use super::table::{Column, Table};
+use crate::trace::TraceError;
+use crate::trace::table::{Column, Table};
 
 const SCHEMA: [Column; 3] = [
     Column::required("vc"),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use csv::StringRecord;
 use flate2::read::MultiGzDecoder;
 
-use super::TraceError;
+use crate::trace::TraceError;
 
 /// Milliseconds of a second.
 const SECOND_MS: f64 = 1_000.0;

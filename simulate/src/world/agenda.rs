@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use muster_core::ids::AttemptEpoch;
-use muster_core::time::TimeMs;
+use muster_model::ids::AttemptEpoch;
+use muster_model::time::TimeMs;
 
 /// Something that happens at an instant. Of what happens at one instant, ends come first and failures before
 /// returns, so that nothing is placed on a host that fails in the same moment.

@@ -1,19 +1,17 @@
 //! What the leader, the workers and people do for the ill: repairs, checks, the hunt for lemons, and what only a person gives back.
 
-use muster_core::command::{BlockTarget, Command, HealthCommand};
-use muster_core::health::book::WorkStep;
-use muster_core::health::component::Phase;
-use muster_core::health::{Component, Severity};
-use muster_core::ids::HostId;
-use muster_core::reactor;
-use muster_core::rejection::Rejection;
-use muster_core::time::TimeMs;
+use muster_control::reactor;
+use muster_model::command::{BlockTarget, Command, HealthCommand};
+use muster_model::health::{Component, Phase, Severity, WorkStep};
+use muster_model::ids::HostId;
+use muster_model::rejection::Rejection;
+use muster_model::time::TimeMs;
 
-use super::SimulateError;
-use super::agenda::Happening;
-use super::run::World;
-use super::ward::{AUTHOR, Work};
 use crate::scenario::Place;
+use crate::world::SimulateError;
+use crate::world::agenda::Happening;
+use crate::world::run::World;
+use crate::world::ward::{AUTHOR, Work};
 
 /// How long a repair or a check takes.
 const WORK_MS: u64 = 60_000;

@@ -1,13 +1,13 @@
 //! Jobs that commit their checkpoints to the scheduler, as far as it matters: where it may preempt or move somebody, or rules
 //! drain what is ill.
 
-use muster_core::command::{CheckpointCommit, Command};
-use muster_core::ids::{AttemptEpoch, UnitIndex};
+use muster_model::command::{CheckpointCommit, Command};
+use muster_model::ids::{AttemptEpoch, UnitIndex};
 
-use super::SimulateError;
-use super::agenda::Happening;
-use super::run::World;
 use crate::Care;
+use crate::world::SimulateError;
+use crate::world::agenda::Happening;
+use crate::world::run::World;
 
 impl World<'_> {
     /// Time between two checkpoints that a job commits; none if it commits none.

@@ -1,13 +1,13 @@
 //! The planner's turn, and the one place where its steps are carried out.
 
-use muster_core::command::Command;
-use muster_core::ids::JobId;
-use muster_core::plan::{Blocker, Budget, Plan, is_idle, plan};
+use muster_model::command::Command;
+use muster_model::ids::JobId;
+use muster_planner::{Blocker, Budget, Plan, is_idle, plan};
 
-use super::SimulateError;
-use super::agenda::Happening;
-use super::run::World;
 use crate::measure::{HeadRequest, JobEnd};
+use crate::world::SimulateError;
+use crate::world::agenda::Happening;
+use crate::world::run::World;
 
 /// Planning rounds at one instant after which the planner is taken to run in circles.
 const ROUNDS_PER_INSTANT_MAX: u64 = 10_000;

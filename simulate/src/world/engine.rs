@@ -3,19 +3,19 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use muster_core::apply::apply;
-use muster_core::audit::audit;
-use muster_core::command::{Command, GpuDescription, HostRegistration};
-use muster_core::event::EventKind;
-use muster_core::ids::{GpuUuid, LeadershipEpoch, ReplicaId, RequestId};
-use muster_core::limits;
-use muster_core::rejection::Rejection;
-use muster_core::state::{Answer, State};
-use muster_core::time::TimeMs;
-use muster_core::topology::LearntTree;
+use muster_engine::apply::apply;
+use muster_engine::audit::audit;
+use muster_engine::state::{Answer, State};
+use muster_model::command::{Command, GpuDescription, HostRegistration};
+use muster_model::event::EventKind;
+use muster_model::ids::{GpuUuid, LeadershipEpoch, ReplicaId, RequestId};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+use muster_model::time::TimeMs;
+use muster_model::topology::LearntTree;
 
-use super::SimulateError;
 use crate::trace::{Cluster, TraceHost};
+use crate::world::SimulateError;
 
 /// CPUs (in thousandths) of a host whose CPUs the source does not say: more than any job asks for.
 const CPUS_MILLI_UNSAID: u32 = u32::MAX;

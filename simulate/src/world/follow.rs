@@ -1,16 +1,16 @@
 //! Workers and users, who do what the engine's events ask of them.
 
-use muster_core::command::{Command, Exit, StopReason, TaskOutcome, TaskReport};
-use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
-use muster_core::state::{Attempt, RestartReason, State, TaskRun};
+use muster_engine::state::{Attempt, RestartReason, State, TaskRun};
+use muster_model::command::{Command, Exit, StopReason, TaskOutcome, TaskReport};
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
 
-use super::SimulateError;
-use super::agenda::Happening;
-use super::run::World;
 use crate::illness::own_words;
 use crate::measure::JobEnd;
 use crate::trace::Ending;
+use crate::world::SimulateError;
+use crate::world::agenda::Happening;
+use crate::world::run::World;
 
 /// Every job of a trace is one unit: a gang, or a single task.
 const UNIT: UnitIndex = UnitIndex(0);

@@ -16,8 +16,8 @@ mod out;
 mod run;
 mod ward;
 
-use muster_core::rejection::Rejection;
-use muster_core::time::TimeMs;
+use muster_model::rejection::Rejection;
+use muster_model::time::TimeMs;
 
 pub(crate) use observer::Observed;
 pub use out::HealthyOut;

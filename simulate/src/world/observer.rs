@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::ids::GpuUuid;
-use muster_core::state::{Attempt, Host, State};
-use muster_core::time::TimeMs;
+use muster_engine::state::{Attempt, State};
+use muster_model::host::Host;
+use muster_model::ids::GpuUuid;
+use muster_model::time::TimeMs;
 
 use crate::measure::{Gantt, HeadRequest, Hosts, Integrals, JobEnd, JobRecord, Moment, Series};
 use crate::policy::queue_named;

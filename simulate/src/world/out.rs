@@ -2,17 +2,16 @@
 
 use std::ops::{Add, Sub};
 
-use muster_core::health::Component;
-use muster_core::health::book::Book;
-use muster_core::health::component::Phase;
-use muster_core::ids::HostId;
-use muster_core::state::{Gpu, Host};
-use muster_core::time::TimeMs;
+use muster_health::book::Book;
+use muster_model::health::{Component, Phase};
+use muster_model::host::{Gpu, Host};
+use muster_model::ids::HostId;
+use muster_model::time::TimeMs;
 use serde::Serialize;
 
-use super::run::World;
-use super::ward::position;
 use crate::scenario::Place;
+use crate::world::run::World;
+use crate::world::ward::position;
 
 /// An amount of GPUs that are well and out of placement, with nobody on them, by what they wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

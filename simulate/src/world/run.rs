@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Command, GpuHealth, HostHealth};
-use muster_core::ids::{AttemptEpoch, HostId, JobId};
-use muster_core::state::Answer;
-use muster_core::time::TimeMs;
+use muster_engine::state::Answer;
+use muster_model::command::{Command, GpuHealth, HostHealth};
+use muster_model::ids::{AttemptEpoch, HostId, JobId};
+use muster_model::time::TimeMs;
 
-use super::agenda::{Agenda, Happening};
-use super::engine::{Engine, gpu_uuid};
-use super::observer::Observer;
-use super::ward::Ward;
-use super::{Outcome, Progress, SimulateError};
 use crate::measure::JobEnd;
 use crate::policy::Policy;
 use crate::scenario::{LeftOut, Place, Scenario};
+use crate::world::agenda::{Agenda, Happening};
+use crate::world::engine::{Engine, gpu_uuid};
+use crate::world::observer::Observer;
+use crate::world::ward::Ward;
+use crate::world::{Outcome, Progress, SimulateError};
 
 /// What the world knows of a job beside its record.
 #[derive(Clone, Copy, Debug, Default)]

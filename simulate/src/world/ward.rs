@@ -3,23 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::command::{Command, Exit, HealthCommand, JobDefaults, TaskOutcome};
-use muster_core::event::EventKind;
-use muster_core::health::component::Phase;
-use muster_core::health::{Component, Finding, Severity};
-use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
-use muster_core::state::Attempt;
-use muster_core::time::TimeMs;
+use muster_engine::state::Attempt;
+use muster_model::command::{Command, Exit, HealthCommand, JobDefaults, TaskOutcome};
+use muster_model::event::EventKind;
+use muster_model::health::{Component, Finding, Phase, Severity};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::time::TimeMs;
 
-use super::SimulateError;
-use super::agenda::Happening;
-use super::engine::gpu_uuid;
-use super::follow::current_attempt;
-use super::luck::Luck;
-use super::out::{HealthyOut, HostSum};
-use super::run::{World, host_id};
 use crate::illness::{Care, Harm, Illness};
 use crate::scenario::Place;
+use crate::world::SimulateError;
+use crate::world::agenda::Happening;
+use crate::world::engine::gpu_uuid;
+use crate::world::follow::current_attempt;
+use crate::world::luck::Luck;
+use crate::world::out::{HealthyOut, HostSum};
+use crate::world::run::{World, host_id};
 
 /// How soon a task dies of what breaks under it.
 const DIES_MS: u64 = 1_000;
@@ -278,7 +277,7 @@ impl World<'_> {
             evidence: words.to_owned(),
             ..Exit::default()
         };
-        let is_it = |run: &muster_core::state::TaskRun| run.task == task;
+        let is_it = |run: &muster_engine::state::TaskRun| run.task == task;
         self.end_live_tasks(id, &TaskOutcome::Exited(exit), is_it)?;
         self.follow()
     }

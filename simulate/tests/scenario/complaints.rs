@@ -1,6 +1,6 @@
 //! A script that cannot be read is refused with the line, the column and what is allowed there.
 
-use muster_scenario::{Failure, NoFiles, Script, run};
+use muster_simulate::scenario::{Failure, NoFiles, Script, run};
 
 fn complaint(text: &str) -> String {
     match Script::parse(text, &NoFiles) {

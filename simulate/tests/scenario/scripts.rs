@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use muster_scenario::{Files, Script, run};
+use muster_simulate::scenario::{Files, Script, run};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -40,7 +40,7 @@ fn check(path: &Path) -> Result<(), String> {
     verdict(&name, &outcome)
 }
 
-fn verdict(name: &str, outcome: &muster_scenario::Outcome) -> Result<(), String> {
+fn verdict(name: &str, outcome: &muster_simulate::scenario::Outcome) -> Result<(), String> {
     if outcome.failures.is_empty() {
         return Ok(());
     }

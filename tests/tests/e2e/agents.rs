@@ -1,7 +1,7 @@
 //! The deaths of agents and hosts: tasks outlive an agent, and nothing outlives a lease.
 
 use muster_client::Client;
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{
     Cluster, Shape, eventually, is_alive, only_attempt, output, printed, shell, with_gpus,

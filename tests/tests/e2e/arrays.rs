@@ -1,6 +1,6 @@
 //! Arrays: many tasks of one job, a few at a time.
 
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, only_attempt, shell, submit};
 

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use muster_client::{Client, ClientConfig};
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Run, Shape, eventually, is_alive, only_attempt, shell, with_gpus};
 use serde_json::Value;

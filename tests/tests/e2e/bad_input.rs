@@ -1,7 +1,7 @@
 //! Bad input gets a clear error that names the field and the rule, and leaves the cluster as it was.
 
 use muster_client::{Client, ClientError, Refusal};
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, shell};
 

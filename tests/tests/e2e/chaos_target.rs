@@ -1,7 +1,7 @@
 //! `muster chaos run --target`: on a cluster that others use.
 
 use muster_client::Client;
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{
     Cluster, Run, Shape, muster, only_attempt, shell, submit, trainer_binary, with_gpus,

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use muster_client::Client;
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, is_alive, only_attempt, shell, skip, with_gpus};
 use tokio::time::{Instant, sleep};

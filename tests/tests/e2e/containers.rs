@@ -1,6 +1,6 @@
 //! A job in a container, from the command line to the engine of its host and back.
 
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, only_attempt, output, printed};
 use serde_json::json;

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use muster_client::{Client, ClientConfig, EtcdSettings};
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{
     Cluster, EtcdServer, PATIENCE, Run, Shape, eventually, has_etcd, muster, only_attempt, page,

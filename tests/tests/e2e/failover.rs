@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use muster_client::{Client, ClientConfig, LogUpdate, LogsRequest, WatchFilter, WatchUpdate};
-use muster_core::ids::{JobId, Revision, TaskIndex};
+use muster_model::ids::{JobId, Revision, TaskIndex};
 use muster_proto::v1;
 use muster_tests::{
     Cluster, Run, Shape, eventually, muster_binary, only_attempt, printed, shell, skip,

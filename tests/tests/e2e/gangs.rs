@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use muster_client::{Client, WatchFilter, WatchUpdate};
-use muster_core::ids::{JobId, Revision};
+use muster_model::ids::{JobId, Revision};
 use muster_proto::v1;
 use muster_proto::v1::event::Kind;
 use muster_tests::{

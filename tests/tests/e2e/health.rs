@@ -1,6 +1,6 @@
 //! A GPU that fails: what is blocked for it, and how it comes back by proof.
 
-use muster_core::health::rules::RuleSet;
+use muster_health::rules::RuleSet;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, submit, with_gpus};
 use serde_json::json;

@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use muster_client::Client;
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{
     Cluster, FakeWorker, Run, Shape, eventually, is_alive, only_attempt, shell, variable_of,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_client::{Client, JoinToken, JoinTokenOptions, TlsSettings, WatchFilter, WatchUpdate};
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 use muster_proto::v1;
 use muster_proto::v1::access_changed::Kind as Change;
 use muster_proto::v1::event::Kind;

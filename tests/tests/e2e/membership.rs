@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_client::{Client, ClientConfig, WatchFilter, WatchUpdate};
-use muster_core::ids::{JobId, Revision};
+use muster_model::ids::{JobId, Revision};
 use muster_proto::v1;
 use muster_proto::v1::event::Kind;
 use muster_tests::{Cluster, Run, Shape, eventually, shell};

@@ -1,7 +1,7 @@
 //! Users whom an identity provider vouches for.
 
 use muster_client::{Client, ClientConfig, ClientError, ExecOptions};
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{IdentityProvider, SecuredCluster, eventually, shell, submit};
 use serde_json::json;

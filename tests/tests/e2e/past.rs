@@ -1,7 +1,7 @@
 //! The cluster as it was at a revision, after all of it has changed.
 
 use muster_client::{Client, ClientConfig, ClientError};
-use muster_core::ids::{JobId, Revision};
+use muster_model::ids::{JobId, Revision};
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, submit, with_gpus};
 use serde_json::Value;

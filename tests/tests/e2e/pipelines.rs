@@ -1,7 +1,7 @@
 //! Pipelines as users meet them: one file, one object, a tree.
 
 use muster_client::Client;
-use muster_core::ids::PipelineId;
+use muster_model::ids::PipelineId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually};
 use serde_json::Value;

@@ -2,7 +2,7 @@
 //! they mean for jobs.
 
 use muster_client::Client;
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, submit, with_gpus};
 use serde_json::{Value, json};

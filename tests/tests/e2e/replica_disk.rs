@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_client::{Client, ClientConfig};
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, is_root, shell, skip};
 
@@ -140,7 +140,7 @@ async fn a_leader_with_a_full_disk_is_replaced_and_catches_up() {
     let leader = cluster.leader(&client).await;
     let chosen = (leader + 1) % 3;
     move_to_small_disk(&mut cluster, &client, chosen).await;
-    let id = muster_core::ids::ReplicaId(chosen as u64 + 1);
+    let id = muster_model::ids::ReplicaId(chosen as u64 + 1);
     eventually("the chosen replica leads", async || {
         // Refused while it is not up to date.
         drop(client.transfer_leader(Some(id)).await);

@@ -1,7 +1,7 @@
 //! Retries in place and the upkeep of checkpoints, with real tasks on a real host.
 
 use muster_client::Client;
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, shell, with_gpus};
 

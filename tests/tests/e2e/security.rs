@@ -7,7 +7,7 @@ use muster_client::{
     Client, ClientConfig, ClientError, ExecOptions, LogsRequest, TlsSettings, Token, WatchFilter,
     WatchUpdate,
 };
-use muster_core::ids::{JobId, Revision, TaskIndex};
+use muster_model::ids::{JobId, Revision, TaskIndex};
 use muster_proto::status::ErrorReport;
 use muster_proto::v1::event::Kind;
 use muster_proto::{FILE_DESCRIPTOR_SET, v1};

@@ -1,6 +1,6 @@
 //! What tasks say of themselves and are told, through the whole product: `muster task` inside real tasks.
 
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, muster, muster_binary, printed, shell};
 use serde_json::Value;

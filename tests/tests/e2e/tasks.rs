@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use muster_client::{Client, LogUpdate, LogsRequest};
-use muster_core::ids::{JobId, TaskIndex};
+use muster_model::ids::{JobId, TaskIndex};
 use muster_proto::v1;
 use muster_tests::{
     Cluster, Shape, eventually, is_alive, is_root, only_attempt, printed, resident_mib, shell,

@@ -1,7 +1,7 @@
 //! What-if on a running cluster: the answer is what then happens, and asking touches nothing.
 
 use muster_client::Client;
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, muster, only_attempt, shell, with_gpus};
 use serde_json::Value;

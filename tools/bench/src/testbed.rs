@@ -6,16 +6,15 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use muster_chaos::cluster::{ClusterOptions, LocalCluster};
 use muster_client::{Client, ClientConfig, TlsSettings};
-use muster_core::access::Role;
-use muster_core::timings::Timings;
+use muster_model::access::Role;
+use muster_model::timings::Timings;
 use muster_proto::v1;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
-use crate::cpu;
 use crate::load::{Until, closed_loop};
 use crate::options::Bench;
-use crate::specs;
+use crate::{cpu, specs};
 
 /// Longest wait for a cluster to begin, or for a replica to be in step again.
 const PATIENCE: Duration = Duration::from_secs(120);

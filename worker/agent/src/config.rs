@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use muster_core::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
 use muster_etcd::EtcdSettings;
-use muster_settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
+use muster_model::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
+use muster_service::settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
+use muster_supervisor::LogLimits;
 use muster_tls::{TlsSettings, is_loopback};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,6 @@ use crate::joining;
 use crate::limits::{CHECKPOINT_SCAN_INTERVAL, GPU_MEMORY_WAIT_MS_MAX};
 use crate::logs::{LogRetention, LogShipping};
 use crate::topology::TopologyConfig;
-use muster_supervisor::LogLimits;
 
 /// Labels that a worker adds by itself: its container engine, its driver and whom its tasks run as.
 const OWN_LABELS: usize = 3;

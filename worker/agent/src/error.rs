@@ -1,11 +1,12 @@
 //! Why a worker did not start or had to stop.
 
-use muster_etcd::EtcdError;
-use muster_settings::BrokenRule;
-use muster_tls::TlsError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+use muster_etcd::EtcdError;
+use muster_service::settings::BrokenRule;
+use muster_tls::TlsError;
 
 use crate::accounts::AccountsError;
 use crate::gpu::{GpuError, TimelineError};

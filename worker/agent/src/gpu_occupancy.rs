@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use muster_core::command::GpuDescription;
-use muster_core::ids::{GpuUuid, JobId};
+use muster_model::command::GpuDescription;
+use muster_model::ids::{GpuUuid, JobId};
 use tokio::sync::watch;
 
 use crate::metrics;

@@ -5,12 +5,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use muster_core::ids::RequestId;
+use muster_model::ids::RequestId;
+use muster_supervisor::{files, process};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::DATA_DIRECTORY_BYTES_MAX;
-use muster_supervisor::files;
-use muster_supervisor::process;
 
 /// Version of `identity.json`.
 const FORMAT: u32 = 1;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use muster_core::limits::PARTITION_GRACE_MS_MIN;
-use muster_core::timings::kill_ms;
+use muster_model::limits::PARTITION_GRACE_MS_MIN;
+use muster_model::timings::kill_ms;
 use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX};
 
 /// Ended attempts whose logs are kept on a host, where its settings do not say.

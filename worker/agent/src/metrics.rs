@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use muster_core::command::{Exit, GpuDescription};
-use muster_core::health::Severity;
-use muster_core::ids::JobId;
+use muster_model::command::{Exit, GpuDescription};
+use muster_model::health::Severity;
+use muster_model::ids::JobId;
 
 use crate::accounts::Reason;
 use crate::gpu_occupancy::GpuState;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use muster_exporter::MetricsServer;
+use muster_service::exporter::MetricsServer;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -21,9 +21,9 @@ pub(crate) async fn serve(
     let failed = |reason: String| Error::Metrics { address, reason };
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|error| failed(error.to_string()))?;
-    let exporter = muster_exporter::install().map_err(failed)?;
+    let exporter = muster_service::exporter::install().map_err(failed)?;
     metrics::describe();
-    muster_tracing::describe_metrics();
+    muster_service::tracing::describe_metrics();
     let render = Arc::new(move || exporter.render());
     let page = MetricsServer {
         listener,

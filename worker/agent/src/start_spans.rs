@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::agent::SupervisorReport;
-use muster_core::desired::TaskAssignment;
+use muster_control::agent::SupervisorReport;
+use muster_engine::desired::TaskAssignment;
+use muster_service::tracing::{Span, SpanId, TraceId, now_ns, record, trace_of, tree};
 use muster_supervisor::RunId;
-use muster_tracing::{Span, SpanId, TraceId, now_ns, record, trace_of, tree};
 
 /// Starts under way that are followed at a time; more are not.
 const STARTS_MAX: usize = 1_024;

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use muster_systemd::Systemd;
+use muster_service::systemd::Systemd;
 use tokio::time::interval;
 
 use crate::limits::AGENT_TICK;

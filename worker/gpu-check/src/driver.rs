@@ -12,7 +12,7 @@ use cudarc::driver::{
     CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DriverError,
     PinnedHostSlice, ValidAsZeroBits, result,
 };
-use muster_core::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
 
 use crate::error::CheckError;
 

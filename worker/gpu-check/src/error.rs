@@ -1,6 +1,6 @@
 //! Why a check did not come to its end.
 
-use muster_core::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
 
 /// Why a check did not come to its end.
 #[derive(Debug, thiserror::Error)]

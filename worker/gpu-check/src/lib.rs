@@ -23,10 +23,9 @@ mod products;
 mod report;
 mod ways;
 
-use muster_core::ids::GpuUuid;
-
 use driver::{Driver, Gpu, Multiplier};
 use error::CheckError;
+use muster_model::ids::GpuUuid;
 pub use options::{Options, Part, Peers};
 use report::{Findings, GpuReport};
 pub use report::{Report, Verdict};

@@ -1,7 +1,7 @@
 //! What is checked, and for how long.
 
 use clap::{Args, ValueEnum};
-use muster_core::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
 
 use crate::limits::SIZE_MAX;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use muster_core::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
 
 use crate::driver::Precision;
 use crate::error::CheckError;

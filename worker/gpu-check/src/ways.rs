@@ -2,7 +2,7 @@
 //!
 //! What was copied is compared: a way that is fast and wrong is worse than one that is slow.
 
-use muster_core::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
 
 use crate::driver::{Block, Gpu, words, words_mut};
 use crate::error::CheckError;

@@ -1,16 +1,16 @@
 //! What comes in to the agent's decision loop.
 
-use muster_core::agent::SupervisorReport;
-use muster_core::beat::{CheckpointReport, SpoilReport, WorkDone};
-use muster_core::health::Finding;
-use muster_core::ids::GpuUuid;
+use muster_control::agent::SupervisorReport;
+use muster_model::beat::{CheckpointReport, SpoilReport, WorkDone};
+use muster_model::health::Finding;
+use muster_model::ids::GpuUuid;
 use muster_proto::v1;
+use muster_supervisor::RunId;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::gpu::GpuHold;
 use crate::limits::INBOX_MAX;
 use crate::session::Session;
-use muster_supervisor::RunId;
 
 /// Something that happened.
 #[derive(Debug)]

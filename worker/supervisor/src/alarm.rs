@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use muster_core::time::MonotonicMs;
+use muster_model::time::MonotonicMs;
 use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
@@ -80,8 +80,9 @@ impl AsFd for LeaseAlarm {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use super::*;
     use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
 
     fn rings(alarm: &LeaseAlarm, timeout_ms: i64) -> bool {
         let mut polled = [PollFd::new(alarm, PollFlags::IN)];

@@ -6,18 +6,16 @@
 //! attempt's `MUSTER_EPOCH` is not this task's checkpoint.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, SystemTime};
+use std::{fs, io, thread};
 
-use muster_core::beat::{CheckpointReport, SpoilReport};
-use muster_core::desired::CheckpointCare;
-use muster_core::limits::SPOILS_TOLD_MAX;
-use muster_core::state::{interval_ms, median_save_ms};
+use muster_engine::desired::CheckpointCare;
+use muster_engine::state::{interval_ms, median_save_ms};
+use muster_model::beat::{CheckpointReport, SpoilReport};
+use muster_model::limits::SPOILS_TOLD_MAX;
 
 use crate::checkpoint_folder::CheckpointFolder;
 use crate::directory::TaskDirectory;

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use muster_core::time::{MonotonicMs, TimeMs};
+use muster_model::time::{MonotonicMs, TimeMs};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// The coarsest count of time that file systems stamp files by.

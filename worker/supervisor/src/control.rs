@@ -1,6 +1,6 @@
 //! What a task says on its control socket, read and checked: the contract is `docs/task-interface.md`.
 
-use muster_core::beat::{CheckpointReport, SpoilReport};
+use muster_model::beat::{CheckpointReport, SpoilReport};
 
 use crate::protocol::ControlRequest;
 

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use muster_core::beat::{CheckpointReport, SpoilReport};
-use muster_core::command::Exit;
-use muster_core::desired::TaskAssignment;
-use muster_core::time::TimeMs;
+use muster_engine::desired::TaskAssignment;
+use muster_model::beat::{CheckpointReport, SpoilReport};
+use muster_model::command::Exit;
+use muster_model::time::TimeMs;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

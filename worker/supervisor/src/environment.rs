@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use muster_core::desired::TaskAssignment;
-use muster_core::state::RestartReason;
+use muster_engine::desired::TaskAssignment;
+use muster_engine::state::RestartReason;
 
 use crate::account::Account;
 use crate::directory::TaskDirectory;

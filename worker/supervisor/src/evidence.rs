@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use muster_core::command::Exit;
-use muster_core::evidence;
+use muster_model::command::Exit;
+use muster_model::evidence;
 use serde_json::Value;
 
 use crate::account::acting_as_owner_of;

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use muster_core::command::{Exit, MemoryEnd, SignalSender};
+use muster_model::command::{Exit, MemoryEnd, SignalSender};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait, waitpid};
 

@@ -1,12 +1,11 @@
 //! Tells a task why it must stop: first the flag file, then the signal.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
-use std::thread;
+use std::{io, thread};
 
-use muster_core::time::MonotonicMs;
+use muster_model::time::MonotonicMs;
 
 use crate::files;
 use crate::output::complain;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use muster_core::spec::{Ulimit, UlimitKind};
+use muster_model::spec::{Ulimit, UlimitKind};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit};
 
 /// How many files the kernel lets any process open, whoever asks.

@@ -1,6 +1,6 @@
 //! When a supervisor must kill its task: a pure function of its clock.
 
-use muster_core::time::MonotonicMs;
+use muster_model::time::MonotonicMs;
 
 /// How long a task may live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_core::timings::KILL_MS_MAX;
+use muster_model::timings::KILL_MS_MAX;
 
 /// Bytes of one line on a task's control socket.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -80,7 +80,7 @@ pub const SUPERVISOR_OVERDUE_MS_MAX: u64 = 700;
 /// every `LEASE_TICK`.
 pub const SUPERVISOR_SILENT_MS_MAX: u64 = 600;
 /// Supervisors that one server guards.
-pub const GUARDED_MAX: usize = muster_core::limits::TASKS_PER_HOST_MAX;
+pub const GUARDED_MAX: usize = muster_model::limits::TASKS_PER_HOST_MAX;
 /// Tasks that one supervisor supervises one after the other: should one leave a little memory behind, it is not for ever.
 pub const TASKS_PER_SUPERVISOR_MAX: u32 = 1_000;
 /// Bytes of a request for a command beside a task: the longest that a replica takes (256 KiB, `EXEC_OPEN_BYTES_MAX`) has so many in

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use muster_core::limits::NAME_BYTES_MAX;
+use muster_model::limits::NAME_BYTES_MAX;
 
 use crate::clock::is_stamped_since;
 use crate::files;

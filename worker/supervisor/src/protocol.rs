@@ -5,9 +5,9 @@
 
 use std::path::PathBuf;
 
-use muster_core::beat::{CheckpointReport, SpoilReport};
-use muster_core::command::Exit;
-use muster_core::desired::Rendezvous;
+use muster_engine::desired::Rendezvous;
+use muster_model::beat::{CheckpointReport, SpoilReport};
+use muster_model::command::Exit;
 use serde::{Deserialize, Serialize};
 
 /// From the agent.

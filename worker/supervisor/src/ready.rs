@@ -1,26 +1,22 @@
 //! What a task needs before it begins: all of it is there, or found wrong, before anything of the task runs.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{fs, io};
 
-use muster_core::command::NOT_THERE;
+use muster_model::command::NOT_THERE;
 use rustix::process::getpid;
 
 use crate::cgroup::{Cgroups, KeptCgroups, Limits};
 use crate::child::ChildSetup;
 use crate::container::{self, Removal};
 use crate::directory::TaskDirectory;
-use crate::environment;
 use crate::family::{Family, Outputs};
-use crate::hostfile;
-use crate::program;
 use crate::secrets::Secrets;
 use crate::shared_memory::SharedMemory;
 use crate::spec::TaskSpec;
 use crate::start::{self, Started};
-use crate::sys;
+use crate::{environment, hostfile, program, sys};
 
 /// What a task needs beside its process.
 #[derive(Debug)]

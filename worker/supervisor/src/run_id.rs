@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use muster_core::desired::{TaskAssignment, TaskKey};
-use muster_core::ids::{AttemptEpoch, JobId, TaskIndex};
+use muster_engine::desired::TaskAssignment;
+use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey};
 
 /// One attempt of one task; as text (`<job>-<task>-<epoch>`) the name of its directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::beat::{CheckpointReport, SpoilReport};
-use muster_core::limits::CHECKPOINTS_TOLD_MAX;
-use muster_core::time::MonotonicMs;
+use muster_model::beat::{CheckpointReport, SpoilReport};
+use muster_model::limits::CHECKPOINTS_TOLD_MAX;
+use muster_model::time::MonotonicMs;
 
 use crate::limits::{PROGRESS_TOLD_MS, SAVES_BEGUN_MAX};
 use crate::protocol::{Stuck, SupervisorMessage};

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use muster_core::spec::{Secret, SecretForm};
+use muster_model::spec::{Secret, SecretForm};
 
 use crate::files;
 use crate::limits::SECRET_BYTES_MAX;

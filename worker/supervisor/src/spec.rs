@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use muster_core::desired::TaskAssignment;
-use muster_core::spec::Execution;
+use muster_engine::desired::TaskAssignment;
+use muster_model::spec::Execution;
 use serde::{Deserialize, Serialize};
 
 use crate::account::Account;

@@ -6,8 +6,8 @@
 
 use std::time::SystemTime;
 
-use muster_core::spec::StopWarning;
-use muster_core::time::MonotonicMs;
+use muster_model::spec::StopWarning;
+use muster_model::time::MonotonicMs;
 use rustix::process::Signal;
 
 use crate::clock::{file_clock, is_stamped_since, wall_clock};

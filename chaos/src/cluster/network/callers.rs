@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::End;
+use crate::cluster::network::End;
 
 /// The kernel's tables of our network's TCP sockets. A program may speak IPv4 through a socket of IPv6.
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];

@@ -14,8 +14,8 @@ use std::process::{Child, Command, Stdio};
 
 use tokio::time::{Duration, Instant};
 
-use super::End;
-use super::proxy::Unheard;
+use crate::cluster::network::End;
+use crate::cluster::network::proxy::Unheard;
 
 /// The network of all hosts, `/24`; one of those that are kept for tests of networks (RFC 2544).
 const PREFIX: [u8; 3] = [198, 18, 77];

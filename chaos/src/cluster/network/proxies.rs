@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::End;
-use super::callers::Callers;
-use super::proxy::{Front, Proxy, Unheard, Way};
+use crate::cluster::network::End;
+use crate::cluster::network::callers::Callers;
+use crate::cluster::network::proxy::{Front, Proxy, Unheard, Way};
 
 /// The proxies of a cluster; they end with this.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep, timeout};
 
-use super::End;
-use super::callers::Callers;
+use crate::cluster::network::End;
+use crate::cluster::network::callers::Callers;
 
 /// Bytes of each way of a connection that are kept here at most; what comes after them waits with its sender.
 const KEPT_BYTES: usize = 16 * 1024;

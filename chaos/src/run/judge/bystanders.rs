@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::event::EventKind;
-use muster_core::health::Component;
-use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, Revision, UnitIndex};
-use muster_core::state::RestartReason;
+use muster_engine::state::RestartReason;
+use muster_model::event::EventKind;
+use muster_model::health::Component;
+use muster_model::ids::{AttemptEpoch, GpuUuid, JobId, Revision, UnitIndex};
 
-use super::{Evidence, Invariant, Violation};
+use crate::run::judge::{Evidence, Invariant, Violation};
 use crate::run::load::Heard;
 use crate::run::nemesis::{Episode, NOBODY};
 use crate::run::truth::{Grant, Truth};
@@ -115,9 +115,9 @@ fn closed(truth: &Truth) -> BTreeSet<GpuUuid> {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::health::component::Phase;
-    use muster_core::ids::HostId;
-    use muster_core::time::TimeMs;
+    use muster_model::health::Phase;
+    use muster_model::ids::HostId;
+    use muster_model::time::TimeMs;
     use muster_proto::v1;
 
     use super::*;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::bystanders::Displaced;
-use super::progress::orderly;
-use super::{Evidence, Invariant, Violation, promptness, severed, untouched};
 use crate::run::book::Book;
+use crate::run::judge::bystanders::Displaced;
+use crate::run::judge::progress::orderly;
+use crate::run::judge::{Evidence, Invariant, Violation, promptness, severed, untouched};
 use crate::run::report::FaultFigures;
 
 /// One promise: what it was held against, and how often it was broken.

@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use muster_core::agent::JournalRecord;
-use muster_core::desired::TaskKey;
-use muster_core::ids::{AttemptEpoch, LeadershipEpoch};
+use muster_control::agent::JournalRecord;
+use muster_model::ids::{AttemptEpoch, LeadershipEpoch, TaskKey};
 use muster_worker::journal;
 
-use super::{Invariant, Violation};
 use crate::run::RunError;
+use crate::run::judge::{Invariant, Violation};
 use crate::run::truth::Truth;
 
 /// The journal in an agent's data.

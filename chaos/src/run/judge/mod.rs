@@ -15,15 +15,15 @@ pub(super) mod watch;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 use serde::Serialize;
 
-use super::book::Book;
-use super::history::Operation;
-use super::load::{Delivery, Heard};
-use super::nemesis::Episode;
-use super::report::FaultFigures;
-use super::truth::Truth;
+use crate::run::book::Book;
+use crate::run::history::Operation;
+use crate::run::load::{Delivery, Heard};
+use crate::run::nemesis::Episode;
+use crate::run::report::FaultFigures;
+use crate::run::truth::Truth;
 
 pub(super) use bystanders::Displaced;
 pub use checks::Check;

@@ -3,10 +3,10 @@
 //! Revisions are the one order of all commands, so that real time has to go with them: a call that began after another had
 //! been answered has no lower revision. Whether a read of a revision saw what was there is asked where the log is replayed.
 
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 
-use super::{Invariant, Violation};
 use crate::run::history::Operation;
+use crate::run::judge::{Invariant, Violation};
 
 pub(in crate::run) fn judge(answered: &[Operation]) -> Vec<Violation> {
     let mut begun: Vec<&Operation> = answered.iter().filter(|it| it.answer().is_some()).collect();
@@ -42,7 +42,7 @@ pub(in crate::run) fn judge(answered: &[Operation]) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::JobId;
+    use muster_model::ids::JobId;
 
     use super::*;
     use crate::run::history::{Answer, Call, Outcome};

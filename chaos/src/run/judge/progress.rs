@@ -1,11 +1,11 @@
 //! L4 to L6: what is repaired is whole again, every job ends, and users do not notice a rolling restart.
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_proto::convert::host_to_wire;
 use muster_proto::v1;
 
-use super::{Evidence, Invariant, Violation};
 use crate::run::history::{Operation, Outcome};
+use crate::run::judge::{Evidence, Invariant, Violation};
 use crate::run::nemesis::{Episode, out_of_use};
 
 /// Reasons for which a call of the load may be refused in a cluster that is well: a job that has ended cannot be cancelled, one that
@@ -95,7 +95,7 @@ fn what_has_not_ended(state: &State) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::JobId;
+    use muster_model::ids::JobId;
 
     use super::*;
     use crate::run::Fault;

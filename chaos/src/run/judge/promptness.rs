@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use muster_raft_store::Timings;
 
-use super::{Invariant, Violation};
 use crate::demo::options::PARTITION_GRACE_MS;
 use crate::run::Fault;
+use crate::run::judge::{Invariant, Violation};
 use crate::run::options::{RAFT, TIMINGS, TRY_DEADLINE};
 use crate::run::report::{FaultFigures, Spread};
 

@@ -1,7 +1,7 @@
 //! L3: a leader that reaches no other replica answers nothing as done, to whomever still reaches it, and says so.
 
-use super::{Invariant, Violation};
 use crate::run::history::{Call, Operation};
+use crate::run::judge::{Invariant, Violation};
 use crate::run::nemesis::{Episode, Severed};
 use crate::run::options::LOYAL;
 
@@ -67,7 +67,7 @@ impl Severed {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::{JobId, RequestId, Revision};
+    use muster_model::ids::{JobId, RequestId, Revision};
 
     use super::*;
     use crate::run::Fault;

@@ -1,11 +1,10 @@
 //! I1, I2 and I6 by the tasks' own book, and P5: what counts as a success has run.
 
-use muster_core::desired::TaskKey;
-use muster_core::ids::{AttemptEpoch, Revision};
+use muster_model::ids::{AttemptEpoch, Revision, TaskKey};
 
-use super::{Invariant, Violation};
 use crate::check::{Exclusivity, Gang, Owner, phantom_successes};
 use crate::run::book::{Book, Holding};
+use crate::run::judge::{Invariant, Violation};
 use crate::run::truth::Truth;
 
 /// How conflicts of tasks and of members of gangs begin, as the trainer writes them.
@@ -101,7 +100,7 @@ fn ungranted(holding: &Holding, truth: &Truth) -> Option<Violation> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, TaskIndex, UnitIndex};
+    use muster_model::ids::{AttemptEpoch, GpuUuid, JobId, TaskIndex, UnitIndex};
 
     use super::*;
     use crate::run::truth::Grant;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::ids::{JobId, RequestId};
+use muster_model::ids::{JobId, RequestId};
 
-use super::{Invariant, Violation};
 use crate::check::Acknowledged;
 use crate::run::history::{Call, Operation, Outcome};
+use crate::run::judge::{Invariant, Violation};
 use crate::run::truth::Truth;
 
 /// Reason of a refusal of a job that is not there.
@@ -80,8 +80,8 @@ pub(in crate::run) fn unseen(operations: &[Operation]) -> Vec<String> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::ids::Revision;
-    use muster_core::testing::{Cluster, single};
+    use muster_harness::{Cluster, single};
+    use muster_model::ids::Revision;
 
     use super::*;
     use crate::run::history::Answer;

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::command::HostHealth;
-use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, Revision};
+use muster_model::command::HostHealth;
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, Revision};
 
-use super::{Evidence, Invariant, Violation};
 use crate::run::history::{Call, Operation};
+use crate::run::judge::{Evidence, Invariant, Violation};
 use crate::run::load::Heard;
 use crate::run::nemesis::Episode;
 
@@ -177,8 +177,8 @@ fn losses(heard: &Heard) -> Vec<Loss> {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::command::{StopCause, StopReason};
-    use muster_core::ids::{HostId, JobId, TaskIndex, UnitIndex};
+    use muster_model::command::{StopCause, StopReason};
+    use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
     use muster_proto::v1;
 
     use super::*;

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 use muster_proto::v1;
 
-use super::{Invariant, Violation};
+use crate::run::judge::{Invariant, Violation};
 use crate::run::load::{Gap, Heard};
 use crate::run::truth::Truth;
 
@@ -110,8 +110,8 @@ fn of_one(heard: &Heard, expected: &Expected<'_>, due: Revision) -> Vec<String> 
 
 #[cfg(test)]
 mod tests {
-    use muster_core::event::EventKind;
-    use muster_core::ids::JobId;
+    use muster_model::event::EventKind;
+    use muster_model::ids::JobId;
 
     use super::*;
     use crate::run::load::Delivery;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_client::{Client, ClientConfig, ClientError};
-use muster_core::ids::{JobId, RequestId};
+use muster_model::ids::{JobId, RequestId};
 use muster_proto::v1;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;

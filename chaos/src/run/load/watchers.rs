@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_client::{Client, ClientConfig, ClientError, WatchFilter, WatchUpdate};
-use muster_core::event::EventKind;
-use muster_core::ids::Revision;
+use muster_model::event::EventKind;
+use muster_model::ids::Revision;
 use muster_proto::v1;
 use serde::Serialize;
 use tokio::task::JoinHandle;

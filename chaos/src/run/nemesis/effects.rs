@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_raft_store::Remains;
 use tokio::time::{Instant, sleep};
 

@@ -1,15 +1,15 @@
 //! Faults of hosts, their agents and GPUs, and of what is asked of them.
 
-use muster_core::ids::RequestId;
+use muster_model::ids::RequestId;
 use muster_proto::v1;
 use rand::Rng as _;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::Nemesis;
 use crate::cluster::Direction;
 use crate::run::RunError;
 use crate::run::load::storm_job;
+use crate::run::nemesis::Nemesis;
 use crate::run::options::{
     AWAY, GPUS_PER_HOST, LONG_FAULT, NEMESIS, SHORT_FAULT, STORM_JOBS, WORKERS,
 };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use muster_client::{Client, ClientConfig, ClientError};
-use muster_core::ids::{JobId, RequestId};
+use muster_model::ids::{JobId, RequestId};
 use muster_proto::v1;
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
@@ -76,10 +76,10 @@ impl Loyal {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use rand::SeedableRng as _;
     use tokio::time::Duration;
 
     use super::*;
-    use rand::SeedableRng as _;
 
     #[tokio::test]
     async fn what_nobody_answers_is_noted_as_well() {

@@ -1,15 +1,15 @@
 //! Replicas that come and go, by the commands that an admin has for it.
 
 use muster_client::ClientError;
-use muster_core::ids::ReplicaId;
+use muster_model::ids::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::change_replicas_request::Change;
 use tokio::time::{Instant, sleep};
 
-use super::Nemesis;
-use super::effects::Effect;
 use crate::cluster::Newcomer;
 use crate::run::RunError;
+use crate::run::nemesis::Nemesis;
+use crate::run::nemesis::effects::Effect;
 use crate::run::options::{POLL, WHOLE_PATIENCE};
 
 impl Nemesis {

@@ -14,25 +14,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use effects::Effect;
 use muster_client::{Client, ClientConfig};
-use muster_core::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
 use muster_proto::v1;
+use orders::Orders;
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use super::clock::now_us;
-use super::history::History;
-use super::judge::{Journal, Violation};
-use super::options::{CALM, DISK_MIB, LOAD_MIN_PER_S, REPLICAS};
-use super::pictures::Picture;
-use super::{Fault, RunError};
 use crate::cluster::{LocalCluster, SmallDisk};
 use crate::demo::timeline::{Timeline, Voice};
 use crate::error_chain::chain;
 use crate::preemption::let_priority_preempt;
-use effects::Effect;
-use orders::Orders;
+use crate::run::clock::now_us;
+use crate::run::history::History;
+use crate::run::judge::{Journal, Violation};
+use crate::run::options::{CALM, DISK_MIB, LOAD_MIN_PER_S, REPLICAS};
+use crate::run::pictures::Picture;
+use crate::run::{Fault, RunError};
 
 pub(super) use operator::out_of_use;
 pub(super) use orders::build_library;

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use muster_core::health::rules::{FLAPPING, LEMON};
+use muster_health::rules::{FLAPPING, LEMON};
 use muster_proto::v1;
 use muster_proto::v1::block_target::Target;
 
-use super::Nemesis;
 use crate::demo::timeline::Voice;
 use crate::error_chain::chain;
 use crate::run::RunError;
+use crate::run::nemesis::Nemesis;
 
 /// The rule for what a GPU's driver reports.
 const XID: &str = "xid";

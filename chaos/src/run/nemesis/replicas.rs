@@ -8,13 +8,13 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::effects::{Effect, last_entry, snapshots_of};
-use super::loyal::Loyal;
-use super::orders::Orders;
-use super::{Nemesis, Severed};
 use crate::cluster::Direction;
 use crate::run::clock::now_us;
 use crate::run::load::Workshop;
+use crate::run::nemesis::effects::{Effect, last_entry, snapshots_of};
+use crate::run::nemesis::loyal::Loyal;
+use crate::run::nemesis::orders::Orders;
+use crate::run::nemesis::{Nemesis, Severed};
 use crate::run::options::{
     AWAY, CLOCK_STEP_S, POLL, SHORT_FAULT, SLOW_SYNC_MS, SNAPSHOTS, WHOLE_PATIENCE, WORKERS,
 };

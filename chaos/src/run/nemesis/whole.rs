@@ -3,8 +3,8 @@
 use muster_proto::v1;
 use tokio::time::{Duration, Instant, timeout};
 
-use super::Nemesis;
 use crate::run::RunError;
+use crate::run::nemesis::Nemesis;
 use crate::run::options::{POLL, WHOLE_PATIENCE, WORKERS};
 
 /// Longest that one look may take: a replica that does not answer is not whole.

@@ -5,11 +5,11 @@ use std::fs;
 use muster_proto::v1;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Nemesis;
-use super::effects::Effect;
-use super::whole::LOOK;
 use crate::run::RunError;
 use crate::run::clock::now_us;
+use crate::run::nemesis::Nemesis;
+use crate::run::nemesis::effects::Effect;
+use crate::run::nemesis::whole::LOOK;
 use crate::run::options::{POLL, SHORT_FAULT, WHOLE_PATIENCE};
 
 /// Where the data is put, beside its place, for whoever wants to look at it.

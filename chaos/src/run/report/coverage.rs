@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::event::EventKind;
-use muster_core::lifecycle::JobPhase;
+use muster_model::event::EventKind;
+use muster_model::lifecycle::JobPhase;
 use serde::Serialize;
 
 use crate::run::Fault;

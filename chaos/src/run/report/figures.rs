@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::command::{HostHealth, StopReason};
-use muster_core::event::EventKind;
-use muster_core::health::Component;
-use muster_core::ids::{JobId, UnitIndex};
+use muster_model::command::{HostHealth, StopReason};
+use muster_model::event::EventKind;
+use muster_model::health::Component;
+use muster_model::ids::{JobId, UnitIndex};
 use serde::Serialize;
 
 use crate::run::Fault;
@@ -307,11 +307,11 @@ fn displaced(seen: &Seen<'_>) -> (Vec<u64>, usize) {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::command::StopCause;
-    use muster_core::health::component::Phase;
-    use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, LeadershipEpoch, ReplicaId, Revision};
-    use muster_core::state::RestartReason;
-    use muster_core::time::TimeMs;
+    use muster_engine::state::RestartReason;
+    use muster_model::command::StopCause;
+    use muster_model::health::Phase;
+    use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, LeadershipEpoch, ReplicaId, Revision};
+    use muster_model::time::TimeMs;
 
     use super::*;
     use crate::run::history::{Answer, Call, Outcome};

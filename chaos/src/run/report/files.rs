@@ -3,18 +3,18 @@
 use std::fs;
 use std::path::Path;
 
-use muster_core::agent::JournalRecord;
-use muster_core::event::EventKind;
-use muster_core::ids::Revision;
+use muster_control::agent::JournalRecord;
+use muster_model::event::EventKind;
+use muster_model::ids::Revision;
 use muster_proto::v1;
 use muster_simulate::report::Page;
 use serde::Serialize;
 
-use super::text::{CHECK_TITLES, FAULT_TITLES};
-use super::{RunReport, picture};
 use crate::run::RunError;
 use crate::run::judge::Evidence;
 use crate::run::load::{Delivery, Gap};
+use crate::run::report::text::{CHECK_TITLES, FAULT_TITLES};
+use crate::run::report::{RunReport, picture};
 
 /// Folder of the histories.
 const HISTORY_FOLDER: &str = "history";

@@ -6,14 +6,14 @@ mod files;
 mod picture;
 mod text;
 
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 use serde::Serialize;
 
-use super::Profile;
-use super::judge::{Check, Evidence, Violation, checks, judge};
-use super::options::RunOptions;
-use super::target::Grounds;
 use crate::cluster::NetworkKind;
+use crate::run::Profile;
+use crate::run::judge::{Check, Evidence, Violation, checks, judge};
+use crate::run::options::RunOptions;
+use crate::run::target::Grounds;
 
 pub use coverage::Coverage;
 pub use figures::{FaultFigures, Spread};

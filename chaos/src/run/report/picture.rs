@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, GpuUuid};
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, GpuUuid};
 use muster_simulate::report::{Axis, Picture};
 
 use crate::run::Fault;
@@ -216,8 +216,8 @@ pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> Stri
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::{JobId, Revision, TaskIndex};
-    use muster_core::testing::Cluster;
+    use muster_harness::Cluster;
+    use muster_model::ids::{JobId, Revision, TaskIndex};
 
     use super::*;
     use crate::run::book::{Book, Holding};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{FaultFigures, RunReport, Spread, Verdict};
+use crate::run::report::{FaultFigures, RunReport, Spread, Verdict};
 
 /// Milliseconds of a second.
 const SECOND_MS: f64 = 1_000.0;

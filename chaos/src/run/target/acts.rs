@@ -1,15 +1,15 @@
 //! What is done to a cluster of others. Each act asks whom it would hit before it does anything.
 
 use muster_client::ClientError;
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_proto::v1::block_target::Target;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::clean;
-use super::nemesis::{Act, Outside, is_up};
 use crate::run::RunError;
 use crate::run::options::{LONG_FAULT, NEMESIS, POLL, SHORT_FAULT, WHOLE_PATIENCE};
+use crate::run::target::clean;
+use crate::run::target::nemesis::{Act, Outside, is_up};
 
 /// Time that tasks get to leave a host, in milliseconds.
 const DRAIN_MS: u64 = 3_000;

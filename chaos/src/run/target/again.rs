@@ -1,7 +1,7 @@
 //! The command that makes a run on the cluster of others again.
 
-use super::{NamedAgent, TargetOptions};
 use crate::run::Fault;
+use crate::run::target::{NamedAgent, TargetOptions};
 
 /// The same draws, on what is there by then. Processes are named as they were: those that were killed have other ids now.
 /// Certificates and tokens that variables named are not repeated.

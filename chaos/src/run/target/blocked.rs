@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::command::BlockTarget;
-use muster_core::event::EventKind;
-use muster_core::ids::HostId;
+use muster_model::command::BlockTarget;
+use muster_model::event::EventKind;
+use muster_model::ids::HostId;
 
-use super::Tag;
 use crate::run::judge::{Invariant, Violation};
+use crate::run::target::Tag;
 use crate::run::truth::Truth;
 
 /// What was heard of the blocks of a run.
@@ -83,9 +83,9 @@ impl Blocked {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::command::Block;
-    use muster_core::ids::{AttemptEpoch, JobId, Revision, UnitIndex};
-    use muster_core::time::TimeMs;
+    use muster_model::command::Block;
+    use muster_model::ids::{AttemptEpoch, JobId, Revision, UnitIndex};
+    use muster_model::time::TimeMs;
     use muster_proto::v1;
 
     use super::*;

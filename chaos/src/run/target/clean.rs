@@ -3,15 +3,15 @@
 //! It is found by its mark, not remembered: what an interrupted call still brought about is found, too.
 
 use muster_client::{Client, ClientError};
-use muster_core::ids::{JobId, Revision};
+use muster_model::ids::{JobId, Revision};
 use muster_proto::v1;
 use muster_proto::v1::block_target::Target;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::Tag;
-use super::processes::NamedProcess;
 use crate::error_chain::chain;
 use crate::run::RunError;
+use crate::run::target::Tag;
+use crate::run::target::processes::NamedProcess;
 
 /// Jobs of a run that are looked through at most.
 const JOBS_MAX: usize = 1_000_000;

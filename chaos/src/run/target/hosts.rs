@@ -4,16 +4,16 @@
 //! between, the block is lifted at once, and another one is looked for.
 
 use muster_client::ClientError;
-use muster_core::ids::{HostId, JobId};
+use muster_model::ids::{HostId, JobId};
 use muster_proto::v1;
 use muster_proto::v1::block_target::Target;
 use rand::Rng as _;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::clean::{self, Found};
-use super::nemesis::{Outside, is_up};
 use crate::run::RunError;
 use crate::run::options::POLL;
+use crate::run::target::clean::{self, Found};
+use crate::run::target::nemesis::{Outside, is_up};
 
 /// Longest that a host or GPU is looked for on which nobody else has anything.
 const SEARCH: Duration = Duration::from_secs(10);

@@ -2,23 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::event::EventKind;
-use muster_core::ids::{
+use muster_model::event::EventKind;
+use muster_model::ids::{
     AttemptEpoch, HostId, JobId, LeadershipEpoch, RequestId, Revision, UnitIndex,
 };
-use muster_core::lifecycle::JobPhase;
+use muster_model::lifecycle::JobPhase;
 use muster_proto::v1;
 
-use super::Tag;
-use super::blocked::Blocked;
-use super::clean::has_ended;
-use super::written::{self, Kept};
 use crate::check::Acknowledged;
 use crate::run::Fault;
 use crate::run::history::{Call, Outcome};
 use crate::run::judge::{Check, Evidence, Invariant, Violation, checks, order, told, watch};
 use crate::run::load::Heard;
 use crate::run::report::{Coverage, Judged, coverage};
+use crate::run::target::Tag;
+use crate::run::target::blocked::Blocked;
+use crate::run::target::clean::has_ended;
+use crate::run::target::written::{self, Kept};
 use crate::run::truth::Truth;
 
 /// What nobody can see from outside.

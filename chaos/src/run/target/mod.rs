@@ -21,33 +21,32 @@ mod tag;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::{fmt, fs};
 
-use muster_client::{Client, ClientConfig};
-use muster_core::ids::{HostId, Revision};
-use muster_proto::v1;
-use rand::SeedableRng as _;
-use rand_chacha::ChaCha8Rng;
-use serde::Serialize;
-use tokio::time::{Duration, Instant, sleep};
-
-use super::clock::now_us;
-use super::history::History;
-use super::judge::Evidence;
-use super::load::{GANG_TASKS_MAX, Tool, Users, Watchers, Workshop};
-use super::nemesis::Episode;
-use super::options::{DRAIN_PATIENCE, NEMESIS, POLL};
-use super::report::{self, Asked};
-use super::{Fault, RunError, RunReport};
-use crate::demo::timeline::{Output, Timeline, Voice};
 use judge::Played;
+use muster_client::{Client, ClientConfig};
+use muster_model::ids::{HostId, Revision};
+use muster_proto::v1;
 use nemesis::Outside;
 use processes::NamedProcess;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
 use replicas::Replica;
+use serde::Serialize;
+use tokio::time::{Duration, Instant, sleep};
 use written::Kept;
+
+use crate::demo::timeline::{Output, Timeline, Voice};
+use crate::run::clock::now_us;
+use crate::run::history::History;
+use crate::run::judge::Evidence;
+use crate::run::load::{GANG_TASKS_MAX, Tool, Users, Watchers, Workshop};
+use crate::run::nemesis::Episode;
+use crate::run::options::{DRAIN_PATIENCE, NEMESIS, POLL};
+use crate::run::report::{self, Asked};
+use crate::run::{Fault, RunError, RunReport};
 
 pub use processes::{NamedAgent, UnfitProcess};
 pub(in crate::run) use tag::Tag;

@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_client::Client;
-use muster_core::ids::HostId;
+use muster_model::ids::HostId;
 use muster_proto::v1;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use super::Tag;
-use super::processes::NamedProcess;
-use super::replicas::Replica;
 use crate::demo::timeline::{Timeline, Voice};
 use crate::error_chain::chain;
 use crate::run::clock::now_us;
 use crate::run::history::History;
 use crate::run::nemesis::Episode;
 use crate::run::options::{CALM, POLL, WHOLE_PATIENCE};
+use crate::run::target::Tag;
+use crate::run::target::processes::NamedProcess;
+use crate::run::target::replicas::Replica;
 use crate::run::{Fault, RunError};
 
 /// Longest that one look may take: a replica that does not answer is not whole.

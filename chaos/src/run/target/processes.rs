@@ -1,16 +1,15 @@
 //! Processes that the user named: they are held by file descriptors from the beginning, so that a process id which the system
 //! gives to somebody else later hits nobody.
 
-use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, io};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::super::RunError;
+use crate::run::RunError;
 
 /// An agent that may be frozen or killed, as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,12 +8,12 @@ use muster_client::{Client, ClientConfig};
 use muster_proto::v1;
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
-use super::acts::not_started_again;
-use super::connect;
-use super::nemesis::{Act, LOOK, Outside};
-use super::processes::NamedProcess;
 use crate::run::RunError;
 use crate::run::options::{POLL, SHORT_FAULT};
+use crate::run::target::acts::not_started_again;
+use crate::run::target::connect;
+use crate::run::target::nemesis::{Act, LOOK, Outside};
+use crate::run::target::processes::NamedProcess;
 
 /// Replicas that vote, at least, where one can be spared: with fewer, those that are left are no majority.
 const VOTERS_MIN: usize = 3;

@@ -1,7 +1,7 @@
 //! What marks things as ours in a cluster that others use.
 
-use muster_core::ids::RequestId;
-use muster_core::limits::PRIORITY_MAX;
+use muster_model::ids::RequestId;
+use muster_model::limits::PRIORITY_MAX;
 use muster_proto::v1;
 
 /// Label with the run that a job is of.

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, JobId, Revision};
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, JobId, Revision};
 
-use super::Tag;
 use crate::run::RunError;
 use crate::run::book::Book;
 use crate::run::judge::{Invariant, Violation, tasks};
+use crate::run::target::Tag;
 use crate::run::truth::Truth;
 
 /// Where tasks of a run keep its book.
@@ -86,7 +86,7 @@ fn placed(truth: &Truth) -> BTreeMap<AttemptEpoch, JobId> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::ids::{GpuUuid, TaskIndex, UnitIndex};
+    use muster_model::ids::{GpuUuid, TaskIndex, UnitIndex};
     use muster_proto::v1;
 
     use super::*;

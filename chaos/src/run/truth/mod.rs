@@ -8,22 +8,22 @@ mod sight;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use muster_core::apply::apply;
-use muster_core::audit::audit;
-use muster_core::event::{Event, EventKind};
-use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, LeadershipEpoch, Revision, UnitIndex};
-use muster_core::rejection::Rejection;
-use muster_core::state::State;
-use muster_core::time::TimeMs;
+use muster_engine::apply::apply;
+use muster_engine::audit::audit;
+use muster_engine::state::State;
+use muster_model::event::{Event, EventKind};
+use muster_model::ids::{AttemptEpoch, GpuUuid, JobId, LeadershipEpoch, Revision, UnitIndex};
+use muster_model::rejection::Rejection;
+use muster_model::time::TimeMs;
 use muster_proto::v1;
 use muster_raft_store::{Remains, StoredEntry};
 
-use super::RunError;
-use super::judge::{Invariant, Violation};
-use super::options::LAG_ENTRIES_MAX;
-use super::pictures::Picture;
 use crate::check::looked_at_one_in;
 use crate::cluster::CLUSTER_ID;
+use crate::run::RunError;
+use crate::run::judge::{Invariant, Violation};
+use crate::run::options::LAG_ENTRIES_MAX;
+use crate::run::pictures::Picture;
 
 pub(super) use sight::Sight;
 
@@ -367,9 +367,9 @@ fn grant_of(state: &State, kind: &EventKind) -> Option<(AttemptEpoch, Grant)> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::command::Command;
-    use muster_core::ids::ReplicaId;
-    use muster_core::lifecycle::JobPhase;
+    use muster_model::command::Command;
+    use muster_model::ids::ReplicaId;
+    use muster_model::lifecycle::JobPhase;
 
     use super::sight::Seen;
     use super::*;

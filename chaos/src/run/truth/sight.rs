@@ -1,8 +1,8 @@
 //! What users were told of a revision, and whether it was so.
 
-use muster_core::ids::{JobId, RequestId, Revision};
-use muster_core::lifecycle::JobPhase;
-use muster_core::state::{Answer, State};
+use muster_engine::state::{Answer, State};
+use muster_model::ids::{JobId, RequestId, Revision};
+use muster_model::lifecycle::JobPhase;
 
 use crate::run::history::{Call, Operation};
 
@@ -88,7 +88,7 @@ impl Sight {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::testing::{Cluster, single};
+    use muster_harness::{Cluster, single};
 
     use super::*;
 

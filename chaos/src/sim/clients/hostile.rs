@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::command::{BlockTarget, Command};
-use muster_core::ids::{JobId, RequestId};
-use muster_core::spec::{Condition, Dependency, JobSpec};
-use muster_core::state::Answer;
+use muster_engine::state::Answer;
+use muster_model::command::{BlockTarget, Command};
+use muster_model::ids::{JobId, RequestId};
+use muster_model::spec::{Condition, Dependency, JobSpec};
 use rand::Rng;
 
-use super::SimClient;
+use crate::sim::clients::SimClient;
 use crate::sim::coverage::Situation;
 use crate::sim::draws::{Domain, draws};
 use crate::sim::report::Violation;

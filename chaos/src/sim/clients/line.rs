@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use muster_client::calls::{Calls, Failure, Operation};
 use muster_client::{ClientConfig, ClientError};
-use muster_core::command::Command;
-use muster_core::state::{Answer, State};
+use muster_engine::state::{Answer, State};
+use muster_model::command::Command;
 use muster_proto::status::{ErrorReport, LEADER_KEY, status_of};
 use muster_raft_store::{Handle, Peer};
 use muster_scheduler::propose_status;

@@ -10,31 +10,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_client::ClientError;
-use muster_core::command::Command;
-use muster_core::ids::{JobId, RequestId};
-use muster_core::spec::{
+use muster_engine::state::{Answer, State};
+use muster_model::command::Command;
+use muster_model::ids::{JobId, RequestId};
+use muster_model::spec::{
     Condition, Container, Dependency, Execution, JobSpec, Lifecycle, Pipeline, PipelineDependency,
     PipelineJob, Resources, RetryPolicy, SuspendMode, TaskGroup,
 };
-use muster_core::state::{Answer, State};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 pub use self::hostile::is_beset;
 pub use self::line::Line;
 use self::line::TRY_TIMEOUT;
-use super::configuration::{
+use crate::sim::configuration::{
     draw_access, draw_configuration, draw_health_rules, draw_layout, draw_maintenance, draw_queue,
     draw_scheduling,
 };
-use super::coverage::Situation;
-use super::draws::{Domain, draws};
-use super::judges::Judges;
-use super::network::SimNetwork;
-use super::record::{Scene, SceneKind};
-use super::runtime::NodeId;
-use super::scale::Tempo;
-use super::transport::Registry;
+use crate::sim::coverage::Situation;
+use crate::sim::draws::{Domain, draws};
+use crate::sim::judges::Judges;
+use crate::sim::network::SimNetwork;
+use crate::sim::record::{Scene, SceneKind};
+use crate::sim::runtime::NodeId;
+use crate::sim::scale::Tempo;
+use crate::sim::transport::Registry;
 use crate::workload::PhillyGenerator;
 
 /// About one job in so many is submitted as a part of a pipeline.

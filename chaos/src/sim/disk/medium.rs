@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_raft_store::disk::{LogChange, MetaKey};
 use tokio::time::Instant;
 
-use super::{Condition, Deceit};
+use crate::sim::disk::{Condition, Deceit};
 
 /// Error number of a disk that fails.
 const EIO: i32 = 5;

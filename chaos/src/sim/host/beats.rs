@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_core::timings::Timings;
+use muster_model::timings::Timings;
 use tokio::time::Instant;
 
 /// The beats of one stream.

@@ -11,26 +11,25 @@ mod senses;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::agent::{Agent, JournalRecord};
-use muster_core::command::{GpuDescription, GpuHealth, HostRegistration};
-use muster_core::ids::{GpuUuid, RequestId};
-use muster_core::state::ENGINE_LABEL;
-use muster_core::time::MonotonicMs;
-use muster_core::timings::Timings;
-use muster_core::topology::{LearntGpu, LearntTree, NamedCell};
-
+use muster_control::agent::{Agent, JournalRecord};
+use muster_model::command::{GpuDescription, GpuHealth, HostRegistration};
+use muster_model::host::ENGINE_LABEL;
+use muster_model::ids::{GpuUuid, RequestId};
+use muster_model::time::MonotonicMs;
+use muster_model::timings::Timings;
+use muster_model::topology::{LearntGpu, LearntTree, NamedCell};
 use power::Power;
 use senses::{Notes, Sensors};
 
-use super::clock::SimClock;
-use super::coverage::Situation;
-use super::draws::{Domain, seed_of};
-use super::gateway::Gateway;
-use super::judges::Judges;
-use super::mutant::Mutant;
-use super::network::SimNetwork;
-use super::runtime::NodeId;
-use super::supervisors::Supervisors;
+use crate::sim::clock::SimClock;
+use crate::sim::coverage::Situation;
+use crate::sim::draws::{Domain, seed_of};
+use crate::sim::gateway::Gateway;
+use crate::sim::judges::Judges;
+use crate::sim::mutant::Mutant;
+use crate::sim::network::SimNetwork;
+use crate::sim::runtime::NodeId;
+use crate::sim::supervisors::Supervisors;
 
 /// Model of the simulated GPUs.
 const GPU_MODEL: &str = "H100";

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::driver::AgentDriver;
-use super::{SimHost, count, lock};
 use crate::sim::coverage::Situation;
 use crate::sim::draws::Domain;
+use crate::sim::host::driver::AgentDriver;
+use crate::sim::host::{SimHost, count, lock};
 use crate::sim::runtime::{NodeId, freeze, kill, spawn_on, thaw};
 
 /// First node number of what boots a host that was told to: it outlives all that runs there.

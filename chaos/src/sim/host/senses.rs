@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
 
-use muster_core::health::evaluate::{Reading, Readings};
-use muster_core::health::rules::{Clears, RuleSet};
-use muster_core::health::{Component, Finding, Severity};
-use muster_core::state::HealthRules;
-use muster_core::time::TimeMs;
+use muster_engine::state::HealthRules;
+use muster_health::evaluate::{Reading, Readings};
+use muster_health::rules::{Clears, RuleSet};
+use muster_model::health::{Component, Finding, Severity};
+use muster_model::time::TimeMs;
 
-use super::{SimHost, lock};
 use crate::sim::ailments::Ailment;
 use crate::sim::coverage::Situation;
+use crate::sim::host::{SimHost, lock};
 use crate::sim::mutant::Mutant;
 
 /// The rules of this build: those that simulated admins set differ from them in how long components wait alone.

@@ -1,8 +1,8 @@
 //! Faults of the replicas' disks, and what a replica must do about them.
 
-use super::{Done, Nemesis};
 use crate::error_chain::chain;
 use crate::sim::coverage::Situation;
+use crate::sim::nemesis::{Done, Nemesis};
 use crate::sim::replicas::StartError;
 use crate::sim::report::Violation;
 use crate::sim::world::World;

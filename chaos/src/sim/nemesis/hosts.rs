@@ -1,9 +1,9 @@
 //! What the nemesis does to the health of hosts: their GPUs, their own sensors, and those of their adapters.
 
-use muster_core::command::GpuHealth;
+use muster_model::command::GpuHealth;
 
-use super::{Done, Nemesis, host_name};
 use crate::sim::ailments::Ailment;
+use crate::sim::nemesis::{Done, Nemesis, host_name};
 use crate::sim::world::World;
 
 impl Nemesis {

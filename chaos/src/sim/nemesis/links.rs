@@ -1,7 +1,7 @@
 //! What the nemesis does to links. That of a machine without a replica is cut as well, since one may come there before links are
 //! healed; but it counts as no fault.
 
-use super::{Done, Nemesis, everybody, node_of};
+use crate::sim::nemesis::{Done, Nemesis, everybody, node_of};
 use crate::sim::plan::Place;
 use crate::sim::world::World;
 

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use muster_core::state::{Hold, State};
-use muster_core::time::TimeMs;
+use muster_engine::state::{Hold, State};
+use muster_model::time::TimeMs;
 use muster_raft_store::backup::{About, Backup};
 use muster_raft_store::{Clock as _, StateMachine};
 use tokio::time::{sleep, timeout};
 
-use super::{Done, Nemesis, last_used};
 use crate::error_chain::chain;
 use crate::sim::clock::SimClock;
 use crate::sim::coverage::Situation;
 use crate::sim::mutant::Mutant;
+use crate::sim::nemesis::{Done, Nemesis, last_used};
 use crate::sim::operator::{Errand, OPERATOR_NODES};
 use crate::sim::report::Violation;
 use crate::sim::runtime::{NodeId, kill};

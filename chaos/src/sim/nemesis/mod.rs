@@ -8,20 +8,20 @@ mod loss;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use muster_core::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::clients::CLIENT_NODES;
-use super::host::SimHost;
-use super::operator::Errand;
-use super::plan::{Act, Deed, Place};
-use super::record::{Scene, SceneKind};
-use super::report::{Incident, Report, Violation};
-use super::runtime::{NodeId, freeze, thaw};
-use super::scale::Tempo;
-use super::world::World;
 use crate::error_chain::chain;
+use crate::sim::clients::CLIENT_NODES;
+use crate::sim::host::SimHost;
+use crate::sim::operator::Errand;
+use crate::sim::plan::{Act, Deed, Place};
+use crate::sim::record::{Scene, SceneKind};
+use crate::sim::report::{Incident, Report, Violation};
+use crate::sim::runtime::{NodeId, freeze, thaw};
+use crate::sim::scale::Tempo;
+use crate::sim::world::World;
 
 /// What is broken now, and what was.
 #[derive(Debug)]

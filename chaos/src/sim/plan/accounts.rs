@@ -1,8 +1,8 @@
 //! Hosts on which those who submit have no accounts for a while.
 
-use super::rare::{Rare, draw_rare};
-use super::{Act, Deed, Shape};
 use crate::sim::draws::Domain;
+use crate::sim::plan::rare::{Rare, draw_rare};
+use crate::sim::plan::{Act, Deed, Shape};
 use crate::sim::scale::Tempo;
 
 /// Hosts that lose their accounts: a few of a world, and in long ones one an hour.

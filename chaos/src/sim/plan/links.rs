@@ -3,9 +3,9 @@
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 
-use super::rare::{Rare, draw_rare};
-use super::{Act, Deed, Place, Shape};
 use crate::sim::draws::Domain;
+use crate::sim::plan::rare::{Rare, draw_rare};
+use crate::sim::plan::{Act, Deed, Place, Shape};
 use crate::sim::scale::Tempo;
 
 /// Links that go bad: a few of a world, and in long ones one in half an hour.

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use rand::Rng as _;
 
-use super::{Act, Deed, Place, Shape};
 use crate::sim::draws::{Domain, draws};
+use crate::sim::plan::{Act, Deed, Place, Shape};
 
 /// Numbers of the acts that lose all replicas begin here: a world has fewer others.
 const LOSS_ACTS: u32 = 900_000;

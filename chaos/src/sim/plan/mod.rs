@@ -12,18 +12,17 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use rand::Rng;
-use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
-
 use accounts::draw_forgotten_accounts;
 use links::{draw_bad_links, draw_link};
 pub(super) use loss::losses;
 use loss::{USERS_MORE, draw_loss};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
-use super::ailments::Ailment;
-use super::draws::{Domain, draws};
-use super::scale::{Scale, Tempo};
+use crate::sim::ailments::Ailment;
+use crate::sim::draws::{Domain, draws};
+use crate::sim::scale::{Scale, Tempo};
 
 /// GPUs of each host where the number of hosts is given.
 const GPUS_OF_EACH: u32 = 8;

@@ -3,8 +3,8 @@
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Act, Deed};
 use crate::sim::draws::{Domain, draws};
+use crate::sim::plan::{Act, Deed};
 use crate::sim::scale::Tempo;
 
 /// A kind of acts that some worlds have.

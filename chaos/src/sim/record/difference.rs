@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 
-use muster_core::state::State;
+use muster_engine::state::State;
 
 /// Lines of a difference, or of a state, that are shown; the others are counted.
 const LINES_MAX: usize = 400;
@@ -155,7 +155,7 @@ fn bounded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::testing::{Cluster, single};
+    use muster_harness::{Cluster, single};
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Which scenes of a record somebody wants to see.
 
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 
-use super::{Record, Scene, SceneKind};
+use crate::sim::record::{Record, Scene, SceneKind};
 
 /// Which scenes; all of them by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

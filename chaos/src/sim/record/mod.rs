@@ -9,15 +9,15 @@ mod stepper;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use muster_core::ids::{JobId, Revision};
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::ids::{JobId, Revision};
 use serde::Serialize;
 
 pub use difference::{describe, difference};
 pub use filter::Filter;
 pub use stepper::Stepper;
 
-use super::runtime::NodeId;
+use crate::sim::runtime::NodeId;
 
 /// Scenes and states that a record keeps; what comes after is dropped, and the record says so. A world of a minute has some
 /// thousands.

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 
-use super::{Record, Scene, SceneKind, describe, difference};
+use crate::sim::record::{Record, Scene, SceneKind, describe, difference};
 
 /// What can be said.
 const HELP: &str = "\
@@ -137,7 +137,7 @@ fn told(scenes: &[&Scene]) -> String {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::testing::{Cluster, single};
+    use muster_harness::{Cluster, single};
 
     use super::*;
     use crate::sim::record::Filter;

@@ -11,12 +11,12 @@ use rand::{Rng, RngCore as _};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::clock::SimClock;
-use super::disk::{Deceit, Loss, SimDisk};
-use super::draws::{Domain, draws};
-use super::network::SimNetwork;
-use super::runtime::{NodeId, SimRuntime, kill, spawn_on};
-use super::transport::{Registry, SimTransport};
+use crate::sim::clock::SimClock;
+use crate::sim::disk::{Deceit, Loss, SimDisk};
+use crate::sim::draws::{Domain, draws};
+use crate::sim::network::SimNetwork;
+use crate::sim::runtime::{NodeId, SimRuntime, kill, spawn_on};
+use crate::sim::transport::{Registry, SimTransport};
 
 /// The name of a world's cluster.
 const CLUSTER: &str = "simulated";

@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_core::agent::{Found, SupervisorReport};
-use muster_core::beat::WorkerTaskPhase;
-use muster_core::command::{Exit, NO_ACCOUNT};
-use muster_core::desired::TaskAssignment;
-use muster_core::ids::GpuUuid;
-use muster_core::time::MonotonicMs;
+use muster_control::agent::{Found, SupervisorReport};
+use muster_engine::desired::TaskAssignment;
+use muster_model::beat::WorkerTaskPhase;
+use muster_model::command::{Exit, NO_ACCOUNT};
+use muster_model::ids::GpuUuid;
+use muster_model::time::MonotonicMs;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
 pub use self::task::Behaviour;
 use self::task::{Supervised, Turn};
-use super::clock::SimClock;
-use super::coverage::Situation;
-use super::judges::Judges;
-use super::record::{Scene, SceneKind};
-use super::runtime::current_node;
 use crate::check::{Gang, Owner};
+use crate::sim::clock::SimClock;
+use crate::sim::coverage::Situation;
+use crate::sim::judges::Judges;
+use crate::sim::record::{Scene, SceneKind};
+use crate::sim::runtime::current_node;
 
 /// All supervisors of one host.
 #[derive(Clone, Debug)]
@@ -228,7 +228,7 @@ impl Supervisors {
             }
             if task.behaviour.heeds_stop {
                 task.ends_at = task.ends_at.min(now.after(grace_ms / 2));
-                task.behaviour.exit_code = muster_core::command::EXIT_RUN_AGAIN;
+                task.behaviour.exit_code = muster_model::command::EXIT_RUN_AGAIN;
             }
         }
         self.changed.notify_one();

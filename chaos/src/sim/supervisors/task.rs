@@ -1,9 +1,9 @@
 //! One supervisor and its task.
 
-use muster_core::command::Exit;
-use muster_core::desired::TaskAssignment;
-use muster_core::time::MonotonicMs;
-use muster_core::timings::KILL_MS_MAX;
+use muster_engine::desired::TaskAssignment;
+use muster_model::command::Exit;
+use muster_model::time::MonotonicMs;
+use muster_model::timings::KILL_MS_MAX;
 
 /// Signal number of a kill.
 const SIGKILL: i32 = 9;

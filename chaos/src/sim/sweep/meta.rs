@@ -1,14 +1,12 @@
 //! The meta test: the same seed gives the same world, wherever it is run.
 
-use std::fmt;
-use std::io;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
+use std::{fmt, io, thread};
 
-use super::{SweepOptions, world_of};
 use crate::sim::report::Report;
+use crate::sim::sweep::{SweepOptions, world_of};
 use crate::sim::world::{WorldOptions, simulate};
 
 /// Simulated seconds with faults up to which a world is run again: one that takes an hour is the same as its shorter kin are.

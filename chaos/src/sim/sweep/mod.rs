@@ -5,13 +5,12 @@ mod options;
 mod teller;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{self, Write};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
+use std::{fmt, thread};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -20,12 +19,12 @@ use meta::meta_test;
 pub use options::SweepOptions;
 use teller::telling;
 
-use super::coverage::{Coverage, Situation};
-use super::judges::Judges;
-use super::mutant::Mutant;
-use super::record::difference;
-use super::report::{Report, Violation};
-use super::world::{WorldOptions, judged, record, simulate};
+use crate::sim::coverage::{Coverage, Situation};
+use crate::sim::judges::Judges;
+use crate::sim::mutant::Mutant;
+use crate::sim::record::difference;
+use crate::sim::report::{Report, Violation};
+use crate::sim::world::{WorldOptions, judged, record, simulate};
 
 /// Worlds within which each mutant must be found; those that cannot show it are passed over.
 pub const MUTANT_WORLDS_MAX: u64 = 100;

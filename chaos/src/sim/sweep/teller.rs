@@ -1,13 +1,12 @@
 //! Tells how far a sweep has come, or its only world.
 
-use std::io;
 use std::panic::resume_unwind;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
-use super::{HOUR_MS, Sweep};
+use crate::sim::sweep::{HOUR_MS, Sweep};
 
 /// Nothing is ever sent to whoever tells: that it ends is the news.
 const NEWS_MAX: usize = 0;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use muster_core::health::{Component, ComponentKind};
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::health::{Component, ComponentKind};
 use tokio::time::{Instant, sleep};
 
-use super::World;
 use crate::check::Misplaced;
 use crate::sim::host::SimHost;
 use crate::sim::report::Violation;
+use crate::sim::world::World;
 
 /// Beats within which hosts that are well have said so: more than any window of readings that ends by their number, and a boot.
 const HEALED_BEATS: u64 = 60;

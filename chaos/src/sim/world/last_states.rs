@@ -1,12 +1,12 @@
 //! What replicas hold in the end, and what they tell of the past.
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_raft_store::{Handle, PastError};
 
-use super::World;
 use crate::sim::coverage::Situation;
 use crate::sim::digest::Digest;
 use crate::sim::report::Violation;
+use crate::sim::world::World;
 
 impl World {
     /// Judges the final states.

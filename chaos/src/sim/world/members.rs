@@ -1,13 +1,13 @@
 //! Who belongs to the group of a world, and who changes that.
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_raft_store::{Handle, Status};
 use tokio::sync::oneshot;
 
-use super::World;
 use crate::sim::draws::{Domain, seed_of};
 use crate::sim::operator::{Errand, OPERATOR_NODES, Operator};
 use crate::sim::runtime::{NodeId, spawn_on};
+use crate::sim::world::World;
 
 impl World {
     /// The replicas that are up and belong to the group, by the word of whoever leads; if nobody does, each by its own.

@@ -14,13 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use muster_core::ids::ReplicaId;
-use muster_core::lifecycle::JobPhase;
-use muster_core::plan::Budget;
-use muster_core::state::State;
-use muster_core::timings::BEATS_PER_SECOND_MAX;
+use muster_engine::state::State;
+use muster_model::ids::ReplicaId;
+use muster_model::lifecycle::JobPhase;
+use muster_model::timings::BEATS_PER_SECOND_MAX;
+use muster_planner::Budget;
 use muster_raft_store::Handle;
-
 use muster_scheduler::leader::{
     LEADER_INPUTS_MAX, LeaderLoop, LeaderSettings, ShadowStore, SharedShadows, WorkerDirectory,
 };
@@ -30,23 +29,23 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::clients::{CLIENT_NODES, Line, SimClient, is_beset};
-use super::clock::SimClock;
-use super::coverage::Situation;
-use super::draws::{Domain, draws, seed_of};
-use super::gateway::Gateway;
-use super::host::{HostSettings, SimHost, SimPlace};
-use super::judges::Judges;
-use super::mutant::Mutant;
-use super::nemesis::Nemesis;
-use super::network::SimNetwork;
-use super::peers::{ShadowService, ShadowServices, SimPeers};
-use super::plan::Plan;
-use super::record::Record;
-use super::replicas::{DRIFT_PERMILLE_MAX, Replicas, StartError};
-use super::report::{Report, Violation};
-use super::runtime::{NodeId, panic_message, run_world, spawn_on, take_panics};
-use super::watchers::Hubs;
+use crate::sim::clients::{CLIENT_NODES, Line, SimClient, is_beset};
+use crate::sim::clock::SimClock;
+use crate::sim::coverage::Situation;
+use crate::sim::draws::{Domain, draws, seed_of};
+use crate::sim::gateway::Gateway;
+use crate::sim::host::{HostSettings, SimHost, SimPlace};
+use crate::sim::judges::Judges;
+use crate::sim::mutant::Mutant;
+use crate::sim::nemesis::Nemesis;
+use crate::sim::network::SimNetwork;
+use crate::sim::peers::{ShadowService, ShadowServices, SimPeers};
+use crate::sim::plan::Plan;
+use crate::sim::record::Record;
+use crate::sim::replicas::{DRIFT_PERMILLE_MAX, Replicas, StartError};
+use crate::sim::report::{Report, Violation};
+use crate::sim::runtime::{NodeId, panic_message, run_world, spawn_on, take_panics};
+use crate::sim::watchers::Hubs;
 
 pub use options::WorldOptions;
 

@@ -4,19 +4,20 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use muster_core::command::{BlockTarget, Command};
-use muster_core::health::Component;
-use muster_core::ids::{JobId, RequestId};
-use muster_core::lifecycle::JobPhase;
-use muster_core::plan::{Blocker, blocker};
-use muster_core::state::{Gpu, Host, Job, State};
+use muster_engine::state::{Job, State};
+use muster_model::command::{BlockTarget, Command};
+use muster_model::health::Component;
+use muster_model::host::{Gpu, Host};
+use muster_model::ids::{JobId, RequestId};
+use muster_model::lifecycle::JobPhase;
+use muster_planner::{Blocker, blocker};
 use muster_raft_store::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::World;
 use crate::sim::report::Violation;
 use crate::sim::stuck::describe_stuck;
+use crate::sim::world::World;
 
 /// How long replicas may take until they stand at one revision.
 const REST_MAX: Duration = Duration::from_secs(30);

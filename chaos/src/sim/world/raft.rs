@@ -1,11 +1,11 @@
 //! What is seen of a replica's Raft.
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_raft_store::{Handle, Leadership};
 
-use super::{LOOK, World};
 use crate::sim::record::{Scene, SceneKind};
 use crate::sim::runtime::{NodeId, spawn_on};
+use crate::sim::world::{LOOK, World};
 
 impl World {
     /// Looks at what a replica says of its term, its leadership and its log: whenever that changes, and each second.

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use muster_core::ids::{ReplicaId, Revision};
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::ids::{ReplicaId, Revision};
 use muster_raft_store::Handle;
 use tokio::time::{Instant, sleep};
 
-use super::World;
 use crate::sim::report::Violation;
 use crate::sim::runtime::NodeId;
+use crate::sim::world::World;
 
 /// How long that may take, in simulated time, from when all replicas are up and connected. An election takes a second, a snapshot
 /// some more, and operators may still be changing the replicas: four times what chaos runs allow real processes.

@@ -91,7 +91,7 @@ fn a_record_changes_nothing_and_has_everything() {
     ] {
         assert!(record.scenes().iter().any(|it| it.kind == kind), "{kind:?}");
     }
-    let last = record.state(muster_core::ids::Revision(report.revision));
+    let last = record.state(muster_model::ids::Revision(report.revision));
     assert_eq!(last.map(State::state_hash), Some(report.state_hash));
 }
 

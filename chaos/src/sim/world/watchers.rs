@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_raft_store::Handle;
 use muster_scheduler::watch_hub::WatchHub;
 use tokio_util::sync::CancellationToken;
 
-use super::World;
 use crate::sim::draws::{Domain, draws, seed_of};
 use crate::sim::mutant::Mutant;
 use crate::sim::runtime::{NodeId, spawn_on};
 use crate::sim::watchers::{QUEUED_REVISIONS, SimWatcher, WATCHES_MAX};
+use crate::sim::world::World;
 
 /// Watchers of a world.
 const WATCHERS: u32 = 2;

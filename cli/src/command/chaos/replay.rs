@@ -10,9 +10,9 @@ use clap::Args;
 use muster_chaos::sim::record::{Filter, Record, Scene, Stepper, describe, difference};
 use muster_chaos::sim::script::Script;
 use muster_chaos::sim::world::{WorldOptions, record};
-use muster_core::ids::{JobId, Revision};
+use muster_model::ids::{JobId, Revision};
 
-use super::sim::WorldFlags;
+use crate::command::chaos::sim::WorldFlags;
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use muster_client::{Client, ClientError};
-use muster_core::ids::ReplicaId;
+use muster_model::ids::ReplicaId;
 use muster_proto::v1;
 
 use crate::connection::{Freshness, Options};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use muster_client::{Client, ClientConfig, ClientError};
-use muster_core::ids::ReplicaId;
+use muster_model::ids::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::change_replicas_request::Change;
 use tokio::task::JoinSet;

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use clap::Args;
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
-use muster_core::ids::{JobId, Revision};
+use muster_model::ids::{JobId, Revision};
 use muster_proto::v1;
 use muster_proto::v1::debug_target::Process;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::collection::Collection;
-use super::{ANSWER_MAX, client_of};
+use crate::command::debug::collection::Collection;
+use crate::command::debug::{ANSWER_MAX, client_of};
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -24,7 +24,7 @@ impl Collection {
     pub(super) fn add<T: Serialize>(&mut self, name: &str, read: Result<T, impl Display>) {
         let value = read.map_err(|error| error.to_string()).and_then(|value| {
             let value = serde_json::to_value(value).map_err(|error| error.to_string())?;
-            let value = muster_logging::redact_value(value);
+            let value = muster_service::logging::redact_value(value);
             serde_json::to_string_pretty(&value).map_err(|error| error.to_string())
         });
         match value {
@@ -36,13 +36,13 @@ impl Collection {
     /// Adds a text. Nothing secret comes in.
     pub(super) fn add_text(&mut self, name: &str, text: &str) {
         self.files
-            .push((name.to_owned(), muster_logging::redact(text)));
+            .push((name.to_owned(), muster_service::logging::redact(text)));
     }
 
     /// Notes what is not in it.
     pub(super) fn miss(&mut self, name: &str, why: &str) {
         self.missing
-            .push((name.to_owned(), muster_logging::redact(why)));
+            .push((name.to_owned(), muster_service::logging::redact(why)));
     }
 
     /// What is not in it, and why.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 use muster_client::Client;
-use muster_logging::LevelChange;
 use muster_proto::v1;
 use muster_proto::v1::debug_target::Process;
+use muster_service::logging::LevelChange;
 use serde_json::json;
 
-use super::client_of;
+use crate::command::debug::client_of;
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -52,7 +52,7 @@ struct Whose {
 
 fn change(text: &str) -> Result<LevelChange, String> {
     text.parse()
-        .map_err(|error: muster_logging::InvalidLevel| error.to_string())
+        .map_err(|error: muster_service::logging::InvalidLevel| error.to_string())
 }
 
 impl LogLevel {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use muster_client::LogsRequest;
-use muster_core::ids::{JobId, TaskIndex};
+use muster_model::ids::{JobId, TaskIndex};
 use muster_proto::v1;
 use tokio::sync::Mutex;
 
-use super::logs::{Marks, Printer, TaskReader};
+use crate::command::job::logs::{Marks, Printer, TaskReader};
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 
-use super::wait::{Ended, Goal, wait_for};
+use crate::command::job::wait::{Ended, Goal, wait_for};
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use clap::Args;
 use muster_client::{Exec as Running, ExecInput, ExecOptions, ExecUpdate};
-use muster_core::ids::{JobId, TaskIndex};
+use muster_model::ids::{JobId, TaskIndex};
 use muster_proto::v1;
 use tokio::sync::mpsc;
 

@@ -1,7 +1,7 @@
 //! `muster job explain`.
 
 use clap::Args;
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 
 use crate::connection::{Moment, Options};
 use crate::exit::Exit;

@@ -1,7 +1,7 @@
 //! `muster job get`.
 
 use clap::Args;
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 
 use crate::connection::{Moment, Options};

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use muster_client::Client;
-use muster_core::ids::{JobId, Revision};
+use muster_model::ids::{JobId, Revision};
 
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use muster_client::{Client, ClientError, JobDetail};
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 
 use crate::connection::Options;
@@ -224,7 +224,7 @@ mod tests {
             ..v1::Job::default()
         };
         JobDetail {
-            revision: muster_core::ids::Revision(7),
+            revision: muster_model::ids::Revision(7),
             job,
             units: Vec::new(),
             more_units: false,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use muster_core::quota::{QueueTree, validate};
-use muster_core::topology::Topology;
+use muster_model::quota::{QueueTree, validate};
+use muster_model::topology::Topology;
 use muster_simulate::report::Report;
 use muster_simulate::trace::{Cluster, Quota, read_jobs, read_outages, read_quotas};
 use muster_simulate::{
@@ -18,7 +18,7 @@ use muster_simulate::{
 };
 
 use self::what_if::{Shared, WhatIf};
-use super::configuration::{ConfigFile, unusable};
+use crate::command::configuration::{ConfigFile, unusable};
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};

@@ -7,13 +7,14 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_client::{Client, Export};
-use muster_core::command::BlockTarget;
-use muster_core::ids::GpuUuid;
-use muster_core::quota::QueueTree;
-use muster_core::rejection::Rejection;
-use muster_core::spec::JobSpec;
-use muster_core::state::State;
-use muster_core::time::TimeMs;
+use muster_engine::state::State;
+use muster_job_file::strict_yaml::FileError;
+use muster_model::command::BlockTarget;
+use muster_model::ids::GpuUuid;
+use muster_model::quota::QueueTree;
+use muster_model::rejection::Rejection;
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
 use muster_proto::log::{LogError, read_state};
 use muster_simulate::fork::{
     ASSUMED_RUN_MS_DEFAULT, Change, Difference, Estimator, Fork, ForkError, ForkProgress,
@@ -29,7 +30,6 @@ use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, render_document, span};
 use crate::parse;
 use crate::view::WhatIfView;
-use muster_job_file::strict_yaml::FileError;
 
 /// Bytes that have come out of all.
 const TRANSFER: &str = "{prefix:>10} {bar:32} {bytes} of {total_bytes}";

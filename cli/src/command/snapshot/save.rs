@@ -10,7 +10,7 @@ use muster_client::{Client, ClientError};
 use muster_scheduler::offline::{BackupError, Key, reseal};
 use muster_tls::begin_private;
 
-use super::{KeyFile, read, render};
+use crate::command::snapshot::{KeyFile, read, render};
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};

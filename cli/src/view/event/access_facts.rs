@@ -8,9 +8,9 @@ use muster_proto::v1::access_changed::{
 use muster_proto::v1::event::Kind;
 use serde_json::{Value, json};
 
-use super::Facts;
-use super::cluster_facts::facts;
 use crate::output::{Tone, instant};
+use crate::view::event::Facts;
+use crate::view::event::cluster_facts::facts;
 
 /// What an event about users and join tokens says; none if it is about something else.
 pub(super) fn of(kind: &Kind) -> Option<Facts> {

@@ -4,8 +4,8 @@ use muster_proto::v1;
 use muster_proto::v1::event::Kind;
 use serde_json::json;
 
-use super::Facts;
 use crate::output::{Tone, instant};
+use crate::view::event::Facts;
 use crate::view::word;
 
 /// What an event about the cluster says; none if it is about a job.

@@ -4,8 +4,8 @@ use muster_proto::v1;
 use muster_proto::v1::event::Kind;
 use serde_json::json;
 
-use super::{Facts, HostNames, host_list, host_name};
 use crate::output::{Tone, instant};
+use crate::view::event::{Facts, HostNames, host_list, host_name};
 use crate::view::standing::StandingView;
 use crate::view::{BlameView, describe_exit, describe_stop, job_phase, phase_tone, word};
 

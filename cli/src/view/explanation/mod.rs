@@ -8,8 +8,8 @@ use muster_proto::v1;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::word::{job_phase, word};
 use crate::output::{Cell, Column, Table, Tone, counted, instant, paint, until};
+use crate::view::word::{job_phase, word};
 
 const CLASS_COLUMNS: &[Column] = &[
     Column::new("GPU MODEL"),

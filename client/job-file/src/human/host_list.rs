@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::limits::{HOSTS_MAX, NAME_BYTES_MAX, shortened};
+use muster_model::limits::{HOSTS_MAX, NAME_BYTES_MAX, shortened};
 
 /// All names of several host lists, in the order given, without repetition.
 ///

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::time::MonotonicMs;
+use muster_model::time::MonotonicMs;
 
 /// Beats in flight that a worker remembers; an acknowledgement of an older one is ignored.
 pub const BEATS_REMEMBERED_MAX: usize = 256;

@@ -1,12 +1,12 @@
 //! What a worker owes the cluster about health: findings until they are heard, repairs and checks that are ordered.
 
+use muster_engine::desired::HealthDuties;
+use muster_health::outbox::Outbox;
+use muster_model::beat::WorkDone;
+use muster_model::health::{Finding, Order};
+use muster_model::ids::Revision;
+
 use crate::agent::Action;
-use crate::beat::WorkDone;
-use crate::desired::HealthDuties;
-use crate::health::Finding;
-use crate::health::book::Order;
-use crate::health::outbox::Outbox;
-use crate::ids::Revision;
 
 /// A worker's duties about health.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use muster_engine::desired::TaskAssignment;
+use muster_model::beat::WorkerTaskPhase;
+use muster_model::ids::{AttemptEpoch, TaskKey};
+use muster_model::time::MonotonicMs;
+
 use crate::agent::task::is_alive;
 use crate::agent::{Action, Agent, AgentTask, Found, JournalRecord};
-use crate::beat::WorkerTaskPhase;
-use crate::desired::{TaskAssignment, TaskKey};
-use crate::ids::AttemptEpoch;
-use crate::time::MonotonicMs;
 
 impl Agent {
     /// The agent as it was when it wrote these records, with the supervisors that outlived it.

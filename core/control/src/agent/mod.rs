@@ -20,19 +20,19 @@ pub use beats::BEATS_REMEMBERED_MAX;
 pub use started::RELEASED_REMEMBERED_MAX;
 pub use task::AgentTask;
 
+use muster_engine::desired::{DesiredState, Rendezvous, TaskAssignment};
+use muster_health::outbox::Outbox;
+use muster_model::beat::{
+    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
+};
+use muster_model::command::{Exit, GpuHealth};
+use muster_model::health::{Finding, Order};
+use muster_model::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, TaskKey, UnitIndex};
+use muster_model::time::MonotonicMs;
+
 use crate::agent::beats::Beats;
 use crate::agent::duties::Duties;
 use crate::agent::started::Started;
-use crate::beat::{
-    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
-};
-use crate::command::{Exit, GpuHealth};
-use crate::desired::{DesiredState, Rendezvous, TaskAssignment, TaskKey};
-use crate::health::Finding;
-use crate::health::book::Order;
-use crate::health::outbox::Outbox;
-use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, UnitIndex};
-use crate::time::MonotonicMs;
 
 /// What can happen to a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]

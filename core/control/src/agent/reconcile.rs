@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use muster_engine::desired::{Rendezvous, StopInstruction, TaskAssignment};
+use muster_model::beat::WorkerTaskPhase;
+use muster_model::command::GpuHealth;
+use muster_model::ids::{GpuUuid, TaskKey};
+use muster_model::time::MonotonicMs;
+
 use crate::agent::task::lease_deadline;
 use crate::agent::{Action, Agent, AgentTask, JournalRecord};
-use crate::beat::WorkerTaskPhase;
-use crate::command::GpuHealth;
-use crate::desired::{Rendezvous, StopInstruction, TaskAssignment, TaskKey};
-use crate::ids::GpuUuid;
-use crate::time::MonotonicMs;
 
 /// What is to be done about a task that the worker holds.
 enum Verdict {

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::desired::TaskKey;
-use crate::ids::AttemptEpoch;
+use muster_model::ids::{AttemptEpoch, TaskKey};
 
 /// Tasks whose newest started epoch is remembered one by one after their release. Of older ones only the
 /// newest epoch is kept, and nothing up to it is started: refusing is always safe.

@@ -1,12 +1,13 @@
 //! One input in, the actions out.
 
+use muster_engine::desired::DesiredState;
+use muster_model::beat::{CheckpointReport, SpoilReport, WorkerTaskPhase};
+use muster_model::command::GpuHealth;
+use muster_model::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, TaskKey};
+use muster_model::time::MonotonicMs;
+
 use crate::agent::task::lease_deadline;
 use crate::agent::{Action, Agent, Desired, Input, JournalRecord, SupervisorReport};
-use crate::beat::{CheckpointReport, SpoilReport, WorkerTaskPhase};
-use crate::command::GpuHealth;
-use crate::desired::{DesiredState, TaskKey};
-use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch};
-use crate::time::MonotonicMs;
 
 impl Agent {
     /// Takes one input and says what to do, in order. A [`Action::Journal`] is durable before any action

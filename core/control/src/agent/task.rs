@@ -1,11 +1,11 @@
 //! A task as its worker holds it.
 
-use crate::beat::{CheckpointReport, SpoilReport, TaskStatus, WorkerTaskPhase};
-use crate::desired::{Rendezvous, TaskAssignment};
-use crate::ids::AttemptEpoch;
-use crate::limits::{CHECKPOINTS_TOLD_MAX, SPOILS_TOLD_MAX};
-use crate::time::MonotonicMs;
-use crate::timings;
+use muster_engine::desired::{Rendezvous, TaskAssignment};
+use muster_model::beat::{CheckpointReport, SpoilReport, TaskStatus, WorkerTaskPhase};
+use muster_model::ids::AttemptEpoch;
+use muster_model::limits::{CHECKPOINTS_TOLD_MAX, SPOILS_TOLD_MAX};
+use muster_model::time::MonotonicMs;
+use muster_model::timings;
 
 /// One attempt of one task on this worker, from before its start until its end is acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]

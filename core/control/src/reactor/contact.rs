@@ -1,9 +1,9 @@
 //! The leader's memory of one worker.
 
-use crate::beat::{Beat, WorkerStatus};
-use crate::ids::Revision;
-use crate::time::MonotonicMs;
-use crate::timings::Timings;
+use muster_model::beat::{Beat, WorkerStatus};
+use muster_model::ids::Revision;
+use muster_model::time::MonotonicMs;
+use muster_model::timings::Timings;
 
 /// What the leader remembers of one worker's beats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +159,7 @@ mod tests {
         Beat {
             sequence,
             acknowledged,
-            leader: crate::ids::LeadershipEpoch(1),
+            leader: muster_model::ids::LeadershipEpoch(1),
             desired_revision: Revision::default(),
             status: None,
         }

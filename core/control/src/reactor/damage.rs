@@ -5,13 +5,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::beat::{TaskStatus, WorkerTaskPhase};
-use crate::command::{Command, Exit, StopReason};
-use crate::ids::{JobId, LeadershipEpoch, UnitIndex};
-use crate::limits;
+use muster_engine::state::{Attempt, Checkpoint, Job, State, Unit};
+use muster_model::beat::{TaskStatus, WorkerTaskPhase};
+use muster_model::command::{Command, Exit, StopReason};
+use muster_model::host::Host;
+use muster_model::ids::{JobId, LeadershipEpoch, UnitIndex};
+use muster_model::limits;
+
 use crate::reactor::contact::Report;
 use crate::reactor::difference::held_here;
-use crate::state::{Attempt, Checkpoint, Host, Job, State, Unit};
 
 /// What programs say that cannot read a checkpoint; all of one line's words must be there, in small letters.
 const PATTERNS: [&[&str]; 6] = [

@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::beat::{TaskStatus, WorkerTaskPhase};
-use crate::command::{CheckpointCommit, Command, TaskOutcome, TaskReport};
-use crate::desired;
-use crate::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitIndex};
-use crate::lifecycle::TaskPhase;
-use crate::limits;
+use muster_engine::desired;
+use muster_engine::state::{Attempt, Checkpoint, Job, State, TaskRun};
+use muster_model::beat::{TaskStatus, WorkerTaskPhase};
+use muster_model::command::{CheckpointCommit, Command, TaskOutcome, TaskReport};
+use muster_model::host::Host;
+use muster_model::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitIndex};
+use muster_model::lifecycle::TaskPhase;
+use muster_model::limits;
+use muster_model::time::TimeMs;
+
 use crate::reactor::contact::Report;
 use crate::reactor::{damage, health};
-use crate::state::{Attempt, Checkpoint, Host, Job, State, TaskRun};
-use crate::time::TimeMs;
 
 /// The commands that bring the state to what the worker of `host` reports; none if it says the same.
 ///

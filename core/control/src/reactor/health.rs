@@ -2,17 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use crate::apply::is_idle_component;
-use crate::command::{Command, HealthCommand, HostHealth};
-use crate::health::Component;
-use crate::health::book::WorkStep;
-use crate::health::component::Phase;
-use crate::health::lemons::{Feature, Score};
-use crate::health::rules::DeviceAction;
-use crate::ids::{HostId, LeadershipEpoch};
+use muster_engine::apply::is_idle_component;
+use muster_engine::state::{Pools, State};
+use muster_health::lemons::{Feature, Score};
+use muster_model::command::{Command, HealthCommand, HostHealth};
+use muster_model::health::{Component, DeviceAction, Phase, WorkStep};
+use muster_model::host::Host;
+use muster_model::ids::{HostId, LeadershipEpoch};
+use muster_model::time::TimeMs;
+
 use crate::reactor::contact::Report;
-use crate::state::{Host, Pools, State};
-use crate::time::TimeMs;
 
 /// Repairs and checks that begin at one look; the rest follow at the next.
 const BEGUN_PER_LOOK_MAX: usize = 64;

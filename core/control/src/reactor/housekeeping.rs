@@ -1,11 +1,12 @@
 //! What is due by stamped time: blocks and attempts that end by themselves, things that are forgotten, back-offs that are over.
 
-use crate::command::Command;
-use crate::ids::{JobId, LeadershipEpoch, UnitIndex};
-use crate::limits;
+use muster_engine::state::State;
+use muster_model::command::Command;
+use muster_model::ids::{JobId, LeadershipEpoch, UnitIndex};
+use muster_model::limits;
+use muster_model::time::{MonotonicMs, TimeMs};
+
 use crate::reactor::{Reaction, SETTLE_MS, health};
-use crate::state::State;
-use crate::time::{MonotonicMs, TimeMs};
 
 /// Between two rounds of forgetting while there is little to forget, in milliseconds.
 const PRUNE_PERIOD_MS: u64 = 1_000;

@@ -23,16 +23,17 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use contact::Contact;
 pub use pace::{BEAT_DELAY_MS_MAX, Pace};
 
-use crate::beat::Beat;
-use crate::command::{Command, HostHealth};
-use crate::ids::{HostId, LeadershipEpoch};
-use crate::limits;
+use muster_engine::state::State;
+use muster_model::beat::Beat;
+use muster_model::command::{Command, HostHealth};
+use muster_model::ids::{HostId, LeadershipEpoch};
+use muster_model::limits;
+use muster_model::time::{MonotonicMs, TimeMs};
+use muster_model::timings::Timings;
+
 use crate::reactor::contact::Watch;
 use crate::reactor::housekeeping::Housekeeping;
 use crate::reactor::silence::Silence;
-use crate::state::State;
-use crate::time::{MonotonicMs, TimeMs};
-use crate::timings::Timings;
 
 /// How soon the outcome of proposed commands is looked at again, in milliseconds.
 const SETTLE_MS: u64 = 100;

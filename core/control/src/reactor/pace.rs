@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use crate::desired;
-use crate::ids::HostId;
-use crate::state::State;
-use crate::timings::{BEATS_PER_LEASE_MIN, Timings};
+use muster_engine::desired;
+use muster_engine::state::State;
+use muster_model::ids::HostId;
+use muster_model::timings::{BEATS_PER_LEASE_MIN, Timings};
 
 /// How long a beat may wait for its acknowledgement, from its arrival, before workers beat less often, in milliseconds: four
 /// shadow rounds. The period grows in proportion to what is above.
@@ -91,8 +91,9 @@ pub(super) fn within_leases(state: &State, host: HostId, timings: Timings, perio
 
 #[cfg(test)]
 mod tests {
+    use muster_model::timings::BEATS_PER_SECOND_MAX;
+
     use super::*;
-    use crate::timings::BEATS_PER_SECOND_MAX;
 
     fn pace() -> Pace {
         Pace::new(Timings::default(), BEATS_PER_SECOND_MAX)

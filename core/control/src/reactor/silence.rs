@@ -1,13 +1,15 @@
 //! What follows from a host's silence: first nothing new is placed there, then it is lost, and when a
 //! task's lease is over, the task is dead by contract.
 
-use crate::command::{Command, HostHealth, TaskOutcome, TaskReport};
-use crate::desired;
-use crate::ids::LeadershipEpoch;
+use muster_engine::desired;
+use muster_engine::state::State;
+use muster_model::command::{Command, HostHealth, TaskOutcome, TaskReport};
+use muster_model::host::Host;
+use muster_model::ids::LeadershipEpoch;
+use muster_model::time::MonotonicMs;
+use muster_model::timings::Timings;
+
 use crate::reactor::Contact;
-use crate::state::{Host, State};
-use crate::time::MonotonicMs;
-use crate::timings::Timings;
 
 /// What of a host's silence counts.
 #[derive(Clone, Copy, Debug)]

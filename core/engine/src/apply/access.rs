@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::access::{Role, TokenHash, User, is_user_name};
+use muster_model::access::{Role, TokenHash, User, is_user_name};
+use muster_model::command::AccessCommand;
+use muster_model::event::{AccessChange, EventKind};
+use muster_model::ids::RequestId;
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
-use crate::command::AccessCommand;
-use crate::event::{AccessChange, EventKind};
-use crate::ids::RequestId;
-use crate::limits;
-use crate::rejection::Rejection;
 use crate::state::Answer;
 
 impl Step<'_> {

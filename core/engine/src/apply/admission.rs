@@ -1,12 +1,13 @@
 //! Whether a unit may have what it asks for, as far as its queue is concerned: limits, borrowing and standing.
 
-use crate::command::{Standing, TaskPlacement};
+use muster_model::command::{Standing, TaskPlacement};
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::quota::{Amounts, Guarantee, QueueConfig, parent_of, within};
+use muster_model::rejection::Rejection;
+use muster_model::spec::JobSpec;
+
 use crate::feasibility::Freed;
-use crate::ids::{JobId, UnitIndex};
-use crate::quota::{Amounts, Guarantee, QueueConfig, parent_of, within};
-use crate::rejection::Rejection;
 use crate::rights::uncovered;
-use crate::spec::JobSpec;
 use crate::state::{
     Gone, Job, Queue, State, Usage, Whose, amounts_held, amounts_of, counted_twice, taken_over,
 };
@@ -45,7 +46,7 @@ pub(super) fn check(state: &State, asking: Asking<'_>) -> Result<(), Rejection> 
 
 /// Whether nothing about the queue has to be added up.
 fn is_unlimited(config: &QueueConfig, standing: &Standing) -> bool {
-    let no_limits = crate::quota::Limits::default();
+    let no_limits = muster_model::quota::Limits::default();
     let borrows = config.borrow || *standing != Standing::Share;
     config.limit == no_limits && config.user_limit == no_limits && borrows
 }

@@ -1,8 +1,9 @@
 //! What a job asks for that this cluster does not have, or its queue cannot give: found when it is submitted.
 
+use muster_model::quota::Guarantee;
+use muster_model::spec::{JobSpec, TaskGroup, Violation, Within};
+
 use crate::apply::violation;
-use crate::quota::Guarantee;
-use crate::spec::{JobSpec, TaskGroup, Violation, Within};
 use crate::state::{Queue, State};
 
 /// Levels that the topology lacks, a pinned cell that its queue lacks, groups that its virtual cluster cannot keep

@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::lifecycle::TaskPhase;
+use muster_model::rejection::Rejection;
+
 use crate::apply::Step;
 use crate::desired;
-use crate::event::EventKind;
-use crate::ids::{AttemptEpoch, JobId, UnitIndex};
-use crate::lifecycle::TaskPhase;
-use crate::rejection::Rejection;
 use crate::state::{Answer, Attempt, Barrier, State};
 
 impl Step<'_> {

@@ -3,16 +3,17 @@
 
 use std::sync::Arc;
 
+use muster_model::command::{Standing, TaskPlacement};
+use muster_model::event::EventKind;
+use muster_model::ids::{JobId, TaskIndex, UnitIndex};
+use muster_model::rejection::Rejection;
+use muster_model::spec::JobSpec;
+use muster_model::topology::Topology;
+
 use crate::apply::Step;
 use crate::cells::{self, check_binding, check_cover};
-use crate::command::{Standing, TaskPlacement};
-use crate::event::EventKind;
 use crate::feasibility::Freed;
-use crate::ids::{JobId, TaskIndex, UnitIndex};
-use crate::rejection::Rejection;
-use crate::spec::JobSpec;
 use crate::state::{Attempt, Job, State, TaskRun};
-use crate::topology::Topology;
 
 /// Checks that a unit may hold what it asks for by cells; its own claim and those that are given up for it do not count.
 pub(super) fn check(

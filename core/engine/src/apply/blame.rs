@@ -2,22 +2,22 @@
 
 use std::collections::BTreeSet;
 
+use muster_health::attribution::{
+    self, Attribution, Ended, History, PastFailure, Signature, TaskEnd,
+};
+use muster_health::book::{BadEnd, Program};
+use muster_model::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit};
+use muster_model::health::{Blame, Charge, Class, Component, Finding, Measure, Severity};
+use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::lifecycle::TaskPhase;
+use muster_model::spec::ExitMeaning;
+use muster_model::{evidence, limits};
+
 use crate::apply::Step;
 use crate::apply::checkpoints::Spoil;
 use crate::apply::health::Place;
 use crate::apply::task_reports::ended_well;
 use crate::apply::verdict::{self, Verdict};
-use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit};
-use crate::evidence;
-use crate::health::attribution::{
-    self, Attribution, Blame, Class, Ended, History, Measure, PastFailure, Signature, TaskEnd,
-};
-use crate::health::book::{BadEnd, Program};
-use crate::health::{Charge, Component, Finding, Severity};
-use crate::ids::{HostId, JobId, UnitIndex};
-use crate::lifecycle::TaskPhase;
-use crate::limits;
-use crate::spec::ExitMeaning;
 use crate::state::{Attempt, Job, PastAttempt, RestartReason, State, TaskRun, Unit};
 
 /// The rule by which the kernel's log tells of a crash inside NCCL.

@@ -1,17 +1,19 @@
 //! Hosts and GPUs taken out of placement and let back in.
 
+use muster_health::component::{self, Actor, Change};
+use muster_health::guard_rails::Rails;
+use muster_model::command::{Block, BlockTarget, Planned, StopCause, StopReason};
+use muster_model::event::EventKind;
+use muster_model::health::{Component, Phase};
+use muster_model::host::Host;
+use muster_model::ids::{GpuUuid, HostId, JobId, RequestId, TaskIndex, UnitIndex};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+use muster_model::time::{SECOND_MS, TimeMs};
+
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length, words};
-use crate::command::{Block, BlockTarget, Planned, StopCause, StopReason};
-use crate::event::EventKind;
-use crate::health::component::{self, Actor, Change, Phase};
-use crate::health::guard_rails::Rails;
-use crate::health::{Component, SECOND_MS};
-use crate::ids::{GpuUuid, HostId, JobId, RequestId, TaskIndex, UnitIndex};
-use crate::limits;
-use crate::rejection::Rejection;
-use crate::state::{Answer, BlockChange, Host, Pools, pool_of};
-use crate::time::TimeMs;
+use crate::state::{Answer, BlockChange, Pools, pool_of};
 
 /// Author of an unblocking that nobody asked for.
 const EXPIRY: &str = "expiry";

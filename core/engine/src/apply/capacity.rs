@@ -1,10 +1,11 @@
 //! Whether the cluster can honour what queues are guaranteed.
 
+use muster_model::quota::{Amounts, Guarantee, Limits, QueueConfig, parent_of};
+use muster_model::spec::Violation;
+use muster_model::topology::ClusterTree;
+
 use crate::cells::check_quotas;
-use crate::quota::{Amounts, Guarantee, Limits, QueueConfig, parent_of};
-use crate::spec::Violation;
 use crate::state::State;
-use crate::topology::ClusterTree;
 
 /// What queues would be guaranteed beyond what registered hosts have, with the arithmetic. A cluster without hosts
 /// honours anything.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use muster_model::command::CheckpointCommit;
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+
 use crate::apply::retention::{self, Forgotten};
 use crate::apply::{Step, invalid, require_length};
-use crate::command::CheckpointCommit;
-use crate::event::EventKind;
-use crate::ids::{AttemptEpoch, JobId, UnitIndex};
-use crate::limits;
-use crate::rejection::Rejection;
 use crate::state::{Answer, Checkpoint, Job, Unit};
 
 impl Step<'_> {
@@ -174,7 +175,7 @@ fn end_row_of_swaps(unit: &mut Unit) {
     }
 }
 
-/// What a [`crate::command::Command::SpoilCheckpoint`] says.
+/// What a [`muster_model::command::Command::SpoilCheckpoint`] says.
 pub(super) struct Spoil<'a> {
     pub(super) job: JobId,
     pub(super) unit: UnitIndex,

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use muster_model::command::{Claiming, Victim};
+use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+
 use crate::apply::placement::{check_unit, infeasible};
 use crate::apply::{admission, binding, moves};
-use crate::command::{Claiming, Victim};
 use crate::feasibility::{self, Asker, Freed};
-use crate::ids::{HostId, JobId, UnitIndex};
-use crate::limits;
-use crate::rejection::Rejection;
 use crate::rights::{Preemptor, Rights, Subject};
 use crate::state::{Ground, Job, Purpose, State, amounts_of};
 

@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use muster_model::command::{Claiming, StopCause, StopReason, TaskPlacement};
+use muster_model::event::EventKind;
+use muster_model::host::{Host, HostClaim};
+use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::rejection::Rejection;
+use muster_model::spec::JobSpec;
+
 use crate::apply::claim_check::{check_claim, units_of};
 use crate::apply::{Step, stopping, words};
-use crate::command::{Claiming, StopCause, StopReason, TaskPlacement};
-use crate::event::EventKind;
-use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
-use crate::rejection::Rejection;
-use crate::spec::JobSpec;
-use crate::state::{Answer, Claim, Host, HostClaim, Part, Purpose, amounts_of};
+use crate::state::{Answer, Claim, Part, Purpose, amounts_of};
 
 impl Step<'_> {
     pub(super) fn claim(&mut self, claiming: &Claiming) -> Result<Answer, Rejection> {
@@ -58,7 +60,7 @@ impl Step<'_> {
         if known.is_none_or(|known| known.claim.is_none()) {
             return Err(Rejection::NoClaim { job, unit });
         }
-        let limit = crate::limits::TEXT_BYTES_MAX;
+        let limit = muster_model::limits::TEXT_BYTES_MAX;
         crate::apply::require_length("reason", reason, "TEXT_BYTES_MAX", limit)?;
         self.give_up_claim(job, unit, reason);
         Ok(Answer::Done)

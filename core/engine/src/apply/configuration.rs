@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use muster_model::command::JobDefaults;
+use muster_model::event::EventKind;
+use muster_model::ids::RequestId;
+use muster_model::quota::{self, Guarantee, QueueConfig, QueueTree, parent_of};
+use muster_model::rejection::Rejection;
+use muster_model::spec::{DEFAULT_QUEUE, Violation};
+use muster_model::topology::{self, ClusterTree, Topology};
+
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, capacity};
-use crate::command::JobDefaults;
-use crate::event::EventKind;
-use crate::ids::RequestId;
-use crate::quota::{self, Guarantee, QueueConfig, QueueTree, parent_of};
-use crate::rejection::Rejection;
-use crate::spec::{DEFAULT_QUEUE, Violation};
 use crate::state::{Answer, History, Queue, State};
-use crate::topology::{self, ClusterTree, Topology};
 
 impl Step<'_> {
     pub(super) fn configure_queues(

@@ -4,11 +4,12 @@
 //! ends settles those that wait for it in the same step, and so on through a chain: in a loop, not by recursion, since a
 //! chain may be as long as the log.
 
+use muster_model::event::EventKind;
+use muster_model::ids::JobId;
+use muster_model::limits;
+use muster_model::spec::{Dependency, JobSpec, Violation};
+
 use crate::apply::{Step, violation};
-use crate::event::EventKind;
-use crate::ids::JobId;
-use crate::limits;
-use crate::spec::{Dependency, JobSpec, Violation};
 use crate::state::State;
 
 impl Step<'_> {

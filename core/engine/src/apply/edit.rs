@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use muster_model::event::EventKind;
+use muster_model::host::Host;
+use muster_model::ids::{AttemptEpoch, HostId, JobId, RequestId, UnitIndex};
+use muster_model::lifecycle::{JobPhase, UnitPhase};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+
 use crate::apply::Step;
 use crate::apply::fingerprint::Request;
-use crate::event::EventKind;
-use crate::ids::{AttemptEpoch, HostId, JobId, RequestId, UnitIndex};
-use crate::lifecycle::{JobPhase, UnitPhase};
-use crate::limits;
-use crate::rejection::Rejection;
-use crate::state::{Answer, Attempt, Host, HostEntries, Job, State, StoredAnswer, Unit};
+use crate::state::{Answer, Attempt, HostEntries, Job, State, StoredAnswer, Unit};
 
 impl Step<'_> {
     /// Carries a user's request out once: a repetition gets the first answer. A refused request is not

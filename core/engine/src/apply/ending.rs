@@ -3,23 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::apply::Step;
-use crate::apply::blame;
-use crate::apply::progress;
+use muster_model::command::Placement;
+use muster_model::event::EventKind;
+use muster_model::health::{Blame, Measure};
+use muster_model::host::{Holder, Host};
+use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::limits;
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
+
 use crate::apply::retries::Stay;
 use crate::apply::task_reports::could_not_start;
 use crate::apply::verdict::{self, Circumstances, Verdict};
-use crate::command::Placement;
-use crate::event::EventKind;
-use crate::health::attribution::{Blame, Measure};
-use crate::ids::{HostId, JobId, UnitIndex};
-use crate::lifecycle::UnitPhase;
-use crate::limits;
-use crate::spec::JobSpec;
-use crate::state::{
-    Attempt, Holder, Host, Job, Part, PastAttempt, RestartReason, State, TaskRun, amounts_held,
-};
-use crate::time::TimeMs;
+use crate::apply::{Step, blame, progress};
+use crate::state::{Attempt, Job, Part, PastAttempt, RestartReason, State, TaskRun, amounts_held};
 
 impl Step<'_> {
     /// Ends a unit's attempt, all of whose tasks have ended.

@@ -1,13 +1,14 @@
 //! GPUs' health as their workers see it.
 
+use muster_model::command::{GpuHealth, StopCause, StopReason};
+use muster_model::event::EventKind;
+use muster_model::health::{Component, with_detail};
+use muster_model::ids::{GpuUuid, HostId};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+
 use crate::apply::stopping::grace_ms;
 use crate::apply::{Step, require_length, words};
-use crate::command::{GpuHealth, StopCause, StopReason};
-use crate::event::EventKind;
-use crate::health::{Component, with_detail};
-use crate::ids::{GpuUuid, HostId};
-use crate::limits;
-use crate::rejection::Rejection;
 use crate::state::Answer;
 
 /// Words of workers for GPUs that take nothing new and do no harm to what runs on them: it goes on with the driver that it

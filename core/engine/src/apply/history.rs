@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_model::limits;
+use muster_model::quota::within;
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
 
 use crate::apply::Step;
-use crate::limits;
-use crate::quota::within;
-use crate::spec::JobSpec;
 use crate::state::{History, Queue, QueueUsage};
-use crate::time::TimeMs;
 
 impl Step<'_> {
     /// Counts what a job's queue, those around it and its user have used up to now; called before what they hold

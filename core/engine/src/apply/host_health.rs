@@ -1,10 +1,11 @@
 //! How the leader sees hosts: there, silent, lost.
 
+use muster_model::command::HostHealth;
+use muster_model::event::EventKind;
+use muster_model::ids::HostId;
+use muster_model::rejection::Rejection;
+
 use crate::apply::Step;
-use crate::command::HostHealth;
-use crate::event::EventKind;
-use crate::ids::HostId;
-use crate::rejection::Rejection;
 use crate::state::Answer;
 
 impl Step<'_> {

@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use muster_model::command::{GpuDescription, GpuHealth, HostHealth, HostRegistration};
+use muster_model::event::EventKind;
+use muster_model::health::Component;
+use muster_model::host::{Gpu, Host};
+use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+use muster_model::spec::Violation;
+use muster_model::time::TimeMs;
+use muster_model::topology::LearntTree;
+
 use crate::apply::{Step, is_idle_component, violation};
-use crate::command::{GpuDescription, GpuHealth, HostHealth, HostRegistration};
-use crate::event::EventKind;
-use crate::health::Component;
-use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
-use crate::limits;
-use crate::rejection::Rejection;
-use crate::spec::Violation;
-use crate::state::{Answer, Gpu, Host, Part, amounts_held};
-use crate::time::TimeMs;
-use crate::topology::LearntTree;
+use crate::state::{Answer, Part, amounts_held};
 
 /// Signal of a GPU that its host no longer presents.
 const SIGNAL_MISSING: &str = "missing";

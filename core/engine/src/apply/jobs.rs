@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use muster_model::command::{StopCause, StopReason};
+use muster_model::event::EventKind;
+use muster_model::ids::{JobId, RequestId, UnitIndex};
+use muster_model::lifecycle::{JobPhase, UnitPhase};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+use muster_model::spec::{self, JobSpec};
+
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, admission, asked, dependencies, require_length, words};
-use crate::command::{StopCause, StopReason};
-use crate::event::EventKind;
-use crate::ids::{JobId, RequestId, UnitIndex};
-use crate::lifecycle::{JobPhase, UnitPhase};
-use crate::limits;
-use crate::rejection::Rejection;
-use crate::spec::{self, JobSpec};
 use crate::state::{Answer, CancelRequest, Job, Ledger, PipelineMark, UnitCounts};
 
 impl Step<'_> {

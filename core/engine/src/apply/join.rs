@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::access::{JoinGrant, JoinToken, TokenHash, is_user_name};
+use muster_model::access::{JoinGrant, JoinToken, TokenHash, is_user_name};
+use muster_model::command::HostHealth;
+use muster_model::event::{AccessChange, EventKind};
+use muster_model::ids::RequestId;
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+
 use crate::apply::access::{check_name, check_text};
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid};
-use crate::command::HostHealth;
-use crate::event::{AccessChange, EventKind};
-use crate::ids::RequestId;
-use crate::limits;
-use crate::rejection::Rejection;
 use crate::state::Answer;
 
 impl Step<'_> {

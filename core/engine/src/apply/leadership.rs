@@ -1,11 +1,12 @@
 //! Who leads, and whose commands count.
 
+use muster_model::command::{Command, StopCause, StopReason};
+use muster_model::event::EventKind;
+use muster_model::ids::{JobId, LeadershipEpoch, ReplicaId, UnitIndex};
+use muster_model::lifecycle::TaskPhase;
+use muster_model::rejection::Rejection;
+
 use crate::apply::Step;
-use crate::command::{Command, StopCause, StopReason};
-use crate::event::EventKind;
-use crate::ids::{JobId, LeadershipEpoch, ReplicaId, UnitIndex};
-use crate::lifecycle::TaskPhase;
-use crate::rejection::Rejection;
 use crate::state::{Answer, Attempt, Hold, Leadership, Refounding};
 
 impl Step<'_> {

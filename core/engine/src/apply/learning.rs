@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_model::event::EventKind;
+use muster_model::ids::HostId;
+use muster_model::limits;
+use muster_model::topology::{HostCells, LearntTree, Reach};
 
 use crate::apply::Step;
-use crate::event::EventKind;
-use crate::ids::HostId;
-use crate::limits;
 use crate::state::{State, guaranteed_levels};
-use crate::topology::{HostCells, LearntTree, Reach};
 
 impl Step<'_> {
     /// A host's worker has said where it and its GPUs lie, or it presents other GPUs; `before` is what it said before.

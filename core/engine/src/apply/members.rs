@@ -6,26 +6,27 @@
 
 use std::sync::Arc;
 
-use crate::apply::Step;
+use muster_model::command::{EXIT_RUN_AGAIN, MemberSwap, StopCause, TaskPlacement, TaskReport};
+use muster_model::event::EventKind;
+use muster_model::host::Holder;
+use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+use muster_model::time::TimeMs;
+
 use crate::apply::admission::{self, Asking};
-use crate::apply::binding;
 use crate::apply::blame::Found;
 use crate::apply::ending::let_go;
 use crate::apply::placement::{assigned, hold, infeasible};
 use crate::apply::task_reports::exit_code;
 use crate::apply::verdict::{self, Circumstances, Verdict, doubled};
-use crate::command::{EXIT_RUN_AGAIN, MemberSwap, StopCause, TaskPlacement, TaskReport};
-use crate::event::EventKind;
+use crate::apply::{Step, binding};
 use crate::feasibility::{self, Asker, Freed};
-use crate::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
-use crate::lifecycle::UnitPhase;
-use crate::limits;
-use crate::rejection::Rejection;
 use crate::state::{
-    Answer, Attempt, Holder, Job, Joined, Leaving, Membership, Part, RestartReason, State,
-    StopOrder, TaskRun, Unit, Vacancy, amounts_of,
+    Answer, Attempt, Job, Joined, Leaving, Membership, Part, RestartReason, State, StopOrder,
+    TaskRun, Unit, Vacancy, amounts_of,
 };
-use crate::time::TimeMs;
 
 /// Why a member's place is vacant, and what its end means.
 struct Departure {

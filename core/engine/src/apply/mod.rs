@@ -55,14 +55,15 @@ use std::sync::Arc;
 
 use crate::apply::checkpoints::Spoil;
 pub(crate) use crate::apply::health::{is_idle_component, limits_of};
+use muster_model::command::Command;
+use muster_model::event::{Event, EventKind};
+use muster_model::ids::{JobId, Revision};
+use muster_model::rejection::Rejection;
+use muster_model::spec::Violation;
+use muster_model::time::TimeMs;
+
 use crate::apply::retries::Stay;
-use crate::command::Command;
-use crate::event::{Event, EventKind};
-use crate::ids::{JobId, Revision};
-use crate::rejection::Rejection;
-use crate::spec::Violation;
 use crate::state::{Answer, State};
-use crate::time::TimeMs;
 
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,16 +4,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use muster_model::command::{Claiming, Move, Moving, Standing, StopCause, StopReason};
+use muster_model::event::EventKind;
+use muster_model::ids::HostId;
+use muster_model::quota::Defragment;
+use muster_model::rejection::Rejection;
+
 use crate::apply::admission::{self, Asking};
 use crate::apply::placement::{infeasible, is_whole};
 use crate::apply::{Step, stopping, words};
-use crate::command::{Claiming, Move, Moving, Standing, StopCause, StopReason};
-use crate::event::EventKind;
 use crate::feasibility::{self, Asker, Freed};
-use crate::ids::HostId;
 use crate::moves;
-use crate::quota::Defragment;
-use crate::rejection::Rejection;
 use crate::state::{Attempt, Claim, Job, Purpose, State, Unit};
 
 /// A unit that is to be moved.

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_model::ids::{JobId, PipelineId, RequestId, Revision};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+use muster_model::spec::{
+    Dependency, JobSpec, Pipeline, PipelineJob, Violation, validate_pipeline,
+};
+
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, asked, dependencies, violation};
-use crate::ids::{JobId, PipelineId, RequestId, Revision};
-use crate::limits;
-use crate::rejection::Rejection;
-use crate::spec::{Dependency, JobSpec, Pipeline, PipelineJob, Violation, validate_pipeline};
 use crate::state::{Answer, PipelineMark, State};
 
 impl Step<'_> {

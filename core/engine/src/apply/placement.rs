@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::apply::Step;
+use muster_model::command::{Placement, TaskPlacement};
+use muster_model::event::EventKind;
+use muster_model::host::{Holder, Host};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use muster_model::lifecycle::{TaskPhase, UnitPhase};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
+
 use crate::apply::admission::{self, Asking};
-use crate::apply::binding;
-use crate::command::{Placement, TaskPlacement};
-use crate::event::EventKind;
+use crate::apply::{Step, binding};
 use crate::feasibility::{self, Asker, Freed, Unfit};
-use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
-use crate::lifecycle::{TaskPhase, UnitPhase};
-use crate::limits;
-use crate::rejection::Rejection;
-use crate::spec::JobSpec;
-use crate::state::{Answer, Attempt, Barrier, Holder, Host, Job, Part, State, TaskRun, amounts_of};
-use crate::time::TimeMs;
+use crate::state::{Answer, Attempt, Barrier, Job, Part, State, TaskRun, amounts_of};
 
 impl Step<'_> {
     pub(super) fn place(&mut self, placement: &Placement) -> Result<Answer, Rejection> {

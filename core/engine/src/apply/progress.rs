@@ -1,9 +1,10 @@
 //! The guards against endless restarts: attempts in a row that fail without a newer checkpoint, and checkpoints in a row
 //! that cannot be read.
 
+use muster_model::command::JobDefaults;
+use muster_model::spec::JobSpec;
+
 use crate::apply::verdict::Verdict;
-use crate::command::JobDefaults;
-use crate::spec::JobSpec;
 use crate::state::{Attempt, RestartReason, Unit};
 
 /// The verdict with the guards' word, and the unit's attempts in a row without progress.

@@ -1,11 +1,12 @@
 //! Forgetting, so that the state stays bounded: the same things at the same revision on every replica.
 
+use muster_model::event::EventKind;
+use muster_model::ids::JobId;
+use muster_model::limits;
+use muster_model::time::TimeMs;
+
 use crate::apply::Step;
-use crate::event::EventKind;
-use crate::ids::JobId;
-use crate::limits;
 use crate::state::Answer;
-use crate::time::TimeMs;
 
 impl Step<'_> {
     /// Forgets answers and finished jobs that have outlived their keeping, at most

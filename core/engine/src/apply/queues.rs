@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use muster_model::event::EventKind;
+use muster_model::ids::RequestId;
+use muster_model::limits;
+use muster_model::quota::{self, QueueConfig, QueueTree, parent_of};
+use muster_model::rejection::Rejection;
+
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, configuration, invalid, require_length};
-use crate::event::EventKind;
-use crate::ids::RequestId;
-use crate::limits;
-use crate::quota::{self, QueueConfig, QueueTree, parent_of};
-use crate::rejection::Rejection;
 use crate::state::{Answer, Queue, State};
 
 impl Step<'_> {

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_model::command::{ReplicaRecord, ReplicaStanding};
+use muster_model::event::{EventKind, ReplicaChanged};
+use muster_model::ids::ReplicaId;
+
 use crate::apply::Step;
-use crate::command::{ReplicaRecord, ReplicaStanding};
-use crate::event::{EventKind, ReplicaChanged};
-use crate::ids::ReplicaId;
 use crate::state::{Answer, Replicas};
 
 impl Step<'_> {

@@ -4,8 +4,9 @@
 //! are kept in mind: they count in a row. A folder goes only if its step is below all that are kept, because a later
 //! attempt writes steps above the one that it begins from; and never if a kept checkpoint has the same path.
 
-use crate::limits;
-use crate::spec::CheckpointPolicy;
+use muster_model::limits;
+use muster_model::spec::CheckpointPolicy;
+
 use crate::state::{Checkpoint, Removal, Unit};
 
 /// Steps of checkpoints that are not kept any more, ascending.

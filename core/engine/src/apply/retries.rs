@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use crate::apply::Step;
-use crate::apply::placement;
-use crate::command::Placement;
-use crate::event::EventKind;
-use crate::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::command::Placement;
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::time::TimeMs;
+
+use crate::apply::{Step, placement};
 use crate::state::{Attempt, RestartReason, TaskRun};
-use crate::time::TimeMs;
 
 /// A unit that waits again and may be begun where it was.
 #[derive(Debug)]

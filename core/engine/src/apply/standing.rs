@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use muster_model::command::{Standing, TaskPlacement};
+use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::rejection::Rejection;
+
 use crate::apply::{Step, binding};
-use crate::command::{Standing, TaskPlacement};
 use crate::feasibility::Freed;
-use crate::ids::{AttemptEpoch, JobId, UnitIndex};
-use crate::lifecycle::UnitPhase;
-use crate::rejection::Rejection;
 use crate::state::{Answer, Attempt, Job, State, TaskRun};
 
 impl Step<'_> {

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use muster_model::command::{StopCause, StopReason};
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+use muster_model::spec::JobSpec;
+
 use crate::apply::{Step, words};
-use crate::command::{StopCause, StopReason};
-use crate::event::EventKind;
-use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
-use crate::lifecycle::UnitPhase;
-use crate::limits;
-use crate::rejection::Rejection;
-use crate::spec::JobSpec;
 use crate::state::{Answer, Attempt, Job, Part, State, StopOrder, amounts_held};
 
 impl Step<'_> {

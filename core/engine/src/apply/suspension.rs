@@ -3,14 +3,15 @@
 //! A suspended job gets nothing new. What it runs stands still in place, or gives everything back and waits, as its
 //! specification says. Leases go on in both cases: a task that stands still ends with its lease like any other.
 
+use muster_model::command::{StopCause, StopReason};
+use muster_model::event::EventKind;
+use muster_model::ids::{HostId, JobId, RequestId};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+use muster_model::spec::SuspendMode;
+
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, require_length, words};
-use crate::command::{StopCause, StopReason};
-use crate::event::EventKind;
-use crate::ids::{HostId, JobId, RequestId};
-use crate::limits;
-use crate::rejection::Rejection;
-use crate::spec::SuspendMode;
 use crate::state::{Answer, Job, Suspension};
 
 impl Step<'_> {

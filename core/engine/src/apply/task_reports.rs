@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use muster_model::command::{EXIT_RUN_AGAIN, Exit, StopCause, StopReason, TaskOutcome, TaskReport};
+use muster_model::event::EventKind;
+use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::lifecycle::{TaskPhase, UnitPhase};
+use muster_model::rejection::Rejection;
+use muster_model::spec::{ExitMeaning, JobSpec};
+use muster_model::{evidence, limits};
+
 use crate::apply::Step;
 use crate::apply::stopping::grace_ms;
 use crate::apply::verdict::infrastructure_took;
 use crate::apply::words::describe;
-use crate::command::{EXIT_RUN_AGAIN, Exit, StopCause, StopReason, TaskOutcome, TaskReport};
-use crate::event::EventKind;
-use crate::evidence;
-use crate::ids::{HostId, JobId, TaskIndex, UnitIndex};
-use crate::lifecycle::{TaskPhase, UnitPhase};
-use crate::limits;
-use crate::rejection::Rejection;
-use crate::spec::{ExitMeaning, JobSpec};
 use crate::state::{Answer, Attempt, State, StopOrder, TaskRun};
 
 impl Step<'_> {

@@ -1,18 +1,18 @@
 //! What an attempt's end means for its unit: one pure function, so that the rules stand in one place.
 
-use crate::apply::task_reports::{could_not_start, ended_well, exit_code};
-use crate::apply::words::{Hosts, describe, host_name, name_of};
-use crate::command::{
+use muster_model::command::{
     EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, HostHealth, StopReason,
 };
-use crate::health::attribution::{Blame, Measure};
-use crate::health::{Charge, DAY_MS};
-use crate::ids::{AttemptEpoch, GpuUuid, HostId};
-use crate::lifecycle::TaskPhase;
-use crate::limits;
-use crate::spec::{ExitMeaning, JobSpec};
+use muster_model::health::{Blame, Charge, Measure};
+use muster_model::ids::{AttemptEpoch, GpuUuid, HostId};
+use muster_model::lifecycle::TaskPhase;
+use muster_model::limits;
+use muster_model::spec::{ExitMeaning, JobSpec};
+use muster_model::time::{DAY_MS, TimeMs};
+
+use crate::apply::task_reports::{could_not_start, ended_well, exit_code};
+use crate::apply::words::{Hosts, describe, host_name, name_of};
 use crate::state::{Attempt, Job, PastAttempt, RestartReason, TaskRun, Unit};
-use crate::time::TimeMs;
 
 /// What a verdict depends on beside the attempt, its unit and its job.
 #[derive(Debug)]

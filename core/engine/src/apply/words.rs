@@ -5,14 +5,15 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_health::component::Condition;
+use muster_model::command::{Exit, MemoryEnd, StopReason};
+use muster_model::health::{Component, with_detail};
+use muster_model::host::Host;
+use muster_model::ids::{HostId, UnitIndex};
+use muster_model::lifecycle::TaskPhase;
+use muster_model::spec::JobSpec;
 
-use crate::command::{Exit, MemoryEnd, StopReason};
-use crate::health::component::Condition;
-use crate::health::{Component, with_detail};
-use crate::ids::{HostId, UnitIndex};
-use crate::lifecycle::TaskPhase;
-use crate::spec::JobSpec;
-use crate::state::{Attempt, Host, Job, TaskRun};
+use crate::state::{Attempt, Job, TaskRun};
 
 /// All hosts, for their names.
 pub(super) type Hosts = OrdMap<HostId, Arc<Host>>;

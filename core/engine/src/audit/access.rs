@@ -1,7 +1,8 @@
 //! I32: users and join tokens are within their limits, and nothing but hashes of tokens is kept.
 
+use muster_model::limits;
+
 use crate::audit::{Report, Rule};
-use crate::limits;
 use crate::state::State;
 
 /// Roles that count for the whole cluster.

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
+use muster_model::lifecycle::TaskPhase;
+
 use crate::audit::{Report, Rule};
-use crate::event::EventKind;
-use crate::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
-use crate::lifecycle::TaskPhase;
 use crate::state::{Attempt, Job, State, TaskRun, Unit};
 
 /// Names an attempt.

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_model::command::{GpuHealth, HostHealth, Standing, StopReason};
+use muster_model::host::Host;
+use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::limits;
+use muster_model::quota::Guarantee;
+use muster_model::spec::Packing;
+
 use crate::audit::{Report, Rule};
-use crate::command::{GpuHealth, HostHealth, Standing, StopReason};
-use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
-use crate::lifecycle::UnitPhase;
-use crate::limits;
-use crate::quota::Guarantee;
-use crate::spec::Packing;
-use crate::state::{Claim, Host, Job, Purpose, State, Unit};
+use crate::state::{Claim, Job, Purpose, State, Unit};
 
 /// CPUs and memory claimed on a host.
 type Needs = (u64, u64);

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_model::command::{GpuHealth, HostHealth, Standing};
+use muster_model::host::Host;
+use muster_model::ids::HostId;
+use muster_model::time::TimeMs;
+
 use crate::audit::{Report, Rule, jobs};
-use crate::command::{GpuHealth, HostHealth, Standing};
-use crate::ids::HostId;
-use crate::state::{Ground, Host, Index, State};
-use crate::time::TimeMs;
+use crate::state::{Ground, Index, State};
 
 pub(super) fn check(state: &State, report: &mut Report) {
     check_rebuilt(state, report);

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use muster_health::component::{self, Condition};
+use muster_model::command::Block;
+use muster_model::health::{Component, DeviceAction, Hold, Phase};
+use muster_model::host::Host;
+use muster_model::ids::{GpuUuid, HostId};
+
 use crate::audit::{Report, Rule};
-use crate::command::Block;
-use crate::health::component::{self, Condition, Phase};
-use crate::health::rules::DeviceAction;
-use crate::health::{Component, Hold};
-use crate::ids::{GpuUuid, HostId};
-use crate::state::{Attempt, Host, Job, State};
+use crate::state::{Attempt, Job, State};
 
 /// How the author of a block begins that a rule put.
 const RULES_AUTHOR: &str = "rule:";

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use muster_model::command::HostHealth;
+use muster_model::host::{Holder, Host};
+use muster_model::ids::{GpuUuid, HostId};
+
 use crate::audit::{Report, Rule};
-use crate::command::HostHealth;
-use crate::ids::{GpuUuid, HostId};
-use crate::state::{Holder, Host, State, TaskRun};
+use crate::state::{State, TaskRun};
 
 /// What the attempts of all jobs say a host gives them.
 #[derive(Default)]
@@ -46,7 +48,9 @@ fn given_by_host(state: &State, report: &mut Report) -> BTreeMap<HostId, Given> 
                     epoch: known
                         .attempt
                         .as_ref()
-                        .map_or_else(crate::ids::AttemptEpoch::default, |attempt| attempt.epoch),
+                        .map_or_else(muster_model::ids::AttemptEpoch::default, |attempt| {
+                            attempt.epoch
+                        }),
                     task: run.task,
                 };
                 let given = all.entry(run.host).or_default();

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::lifecycle::{JobPhase, UnitPhase};
+use muster_model::spec::{Condition, SuspendMode};
+
 use crate::audit::{Report, Rule, units};
-use crate::ids::{JobId, UnitIndex};
-use crate::lifecycle::{JobPhase, UnitPhase};
-use crate::spec::{Condition, SuspendMode};
 use crate::state::{Job, State, UnitCounts};
 
 pub(super) fn check(state: &State, report: &mut Report) {

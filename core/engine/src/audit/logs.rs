@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use muster_model::ids::{JobId, Revision};
+use muster_model::limits;
+use muster_model::time::TimeMs;
+
 use crate::audit::{Report, Rule};
-use crate::ids::{JobId, Revision};
-use crate::limits;
 use crate::state::{Answer, State};
-use crate::time::TimeMs;
 
 pub(super) fn check(state: &State, report: &mut Report) {
     let leadership = &state.leadership;

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
+use muster_model::ids::{JobId, TaskIndex, UnitIndex};
+use muster_model::lifecycle::{TaskPhase, UnitPhase};
+use muster_model::limits;
+
 use crate::audit::{Report, Rule};
-use crate::ids::{JobId, TaskIndex, UnitIndex};
-use crate::lifecycle::{TaskPhase, UnitPhase};
-use crate::limits;
 use crate::state::{Attempt, Job, Membership, State, Unit, Vacancy};
 
 /// Every gang that lacks a member is in the sight of the planner, and no other.

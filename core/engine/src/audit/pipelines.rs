@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_model::limits;
+
 use crate::audit::{Report, Rule};
-use crate::limits;
 use crate::state::{Job, State};
 
 pub(super) fn check(state: &State, report: &mut Report) {
@@ -33,7 +34,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
         report.require(names.len() == jobs.len(), Rule::Pipelines, &subject, || {
             "two of its jobs have one name".to_owned()
         });
-        let no_job = state.job(crate::ids::JobId(id.get())).is_none();
+        let no_job = state.job(muster_model::ids::JobId(id.get())).is_none();
         report.require(no_job, Rule::Pipelines, &subject, || {
             "a job has its id".to_owned()
         });

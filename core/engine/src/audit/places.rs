@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_model::host::Host;
+use muster_model::ids::HostId;
+use muster_model::limits;
+use muster_model::topology::{CellPlace, HostShape, Topology};
+
 use crate::audit::{Report, Rule};
-use crate::ids::HostId;
-use crate::limits;
-use crate::state::{Host, State};
-use crate::topology::{CellPlace, HostShape, Topology};
+use crate::state::State;
 
 /// Where a host lies, and what its GPUs form.
 #[derive(Debug, Default, PartialEq, Eq)]

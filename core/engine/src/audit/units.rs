@@ -2,13 +2,14 @@
 
 use std::fmt::Display;
 
+use muster_model::command::StopReason;
+use muster_model::health::Charge;
+use muster_model::ids::{TaskIndex, UnitIndex};
+use muster_model::lifecycle::{TaskPhase, UnitPhase};
+use muster_model::limits;
+use muster_model::spec::{ExitMatch, ExitMeaning};
+
 use crate::audit::{Report, Rule, members};
-use crate::command::StopReason;
-use crate::health::Charge;
-use crate::ids::{TaskIndex, UnitIndex};
-use crate::lifecycle::{TaskPhase, UnitPhase};
-use crate::limits;
-use crate::spec::{ExitMatch, ExitMeaning};
 use crate::state::{Attempt, Job, PastAttempt, RestartReason, State, TaskRun, Unit};
 
 pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {

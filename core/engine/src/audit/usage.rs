@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use muster_model::command::Standing;
+use muster_model::ids::{GpuUuid, TaskIndex};
+use muster_model::quota::Amounts;
+
 use crate::audit::{Report, Rule};
-use crate::command::Standing;
-use crate::ids::{GpuUuid, TaskIndex};
-use crate::quota::Amounts;
 use crate::state::{Job, State, Usage};
 
 /// Usage by queue and user; the empty user stands for all of the queue's.

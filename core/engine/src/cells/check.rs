@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use muster_model::command::TaskPlacement;
+use muster_model::host::Host;
+use muster_model::ids::HostId;
+use muster_model::quota::{CellQuota, Guarantee, PinnedCell, QueueConfig};
+use muster_model::spec::{JobSpec, Violation};
+use muster_model::topology::{CellId, CellKind, ClusterTree, GpuMask};
+
 use crate::cells::{Allocation, BindError, Ground, cells_of};
-use crate::command::TaskPlacement;
-use crate::ids::HostId;
-use crate::quota::{CellQuota, Guarantee, PinnedCell, QueueConfig};
-use crate::spec::{JobSpec, Violation};
-use crate::state::{Host, State};
-use crate::topology::{CellId, CellKind, ClusterTree, GpuMask};
+use crate::state::State;
 
 /// Whether the cluster can honour all cells that queues are guaranteed: every rule that is broken, with its place and
 /// the arithmetic. A cluster without GPUs honours anything.

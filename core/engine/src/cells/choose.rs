@@ -6,8 +6,9 @@
 
 use std::ops::ControlFlow;
 
+use muster_model::topology::{CellId, CellKind};
+
 use crate::cells::{Allocation, Load};
-use crate::topology::{CellId, CellKind};
 
 /// Free cells looked at for one binding at most. Without bad hardware or protected work the first one will do.
 const CELLS_TRIED_MAX: usize = 512;

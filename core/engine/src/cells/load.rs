@@ -2,8 +2,8 @@
 
 use std::ops::{Add, Sub};
 
-use crate::state::Host;
-use crate::topology::{CellKind, GpuMask};
+use muster_model::host::Host;
+use muster_model::topology::{CellKind, GpuMask};
 
 /// GPUs of a cell that cannot be given out now. Ordered: healthy cells before others, then by what is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -35,8 +35,10 @@ pub use settle::{Settled, settle};
 pub use shortage::{CellShortage, CellsLeft};
 pub use upkeep::Guest;
 
-use crate::state::{Host, State};
-use crate::topology::{ClusterTree, HostCells};
+use muster_model::host::Host;
+use muster_model::topology::{ClusterTree, HostCells};
+
+use crate::state::State;
 
 /// All hosts with their cells by a tree.
 fn cells_of<'a>(

@@ -1,8 +1,9 @@
 //! A host joins or comes back with other GPUs.
 
+use muster_model::host::Host;
+use muster_model::topology::{CellId, HostCells};
+
 use crate::cells::Allocation;
-use crate::state::Host;
-use crate::topology::{CellId, HostCells};
 
 impl Allocation {
     /// Takes note of a host that joined or changed. Returns false where more follows from it than the cells can tell

@@ -13,11 +13,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_model::ids::{HostId, JobId, TaskIndex};
+use muster_model::topology::{CellId, CellKind, GpuMask};
 
-use crate::cells::pack;
-use crate::cells::{Allocation, Wanted};
-use crate::ids::{HostId, JobId, TaskIndex};
-use crate::topology::{CellId, CellKind, GpuMask};
+use crate::cells::{Allocation, Wanted, pack};
 
 /// Cells that are compared by what is lost in them, for one binding at most: those in which the fewest GPUs are in use.
 const CELLS_PRICED_MAX: usize = 128;

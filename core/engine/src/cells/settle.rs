@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use muster_model::command::{Standing, TaskPlacement};
+use muster_model::ids::{AttemptEpoch, JobId, Revision, UnitIndex};
+use muster_model::topology::{CellId, ClusterTree, Topology};
+
 use crate::cells::check::check_binding;
 use crate::cells::{Allocation, Ground, Guest, cells_of};
-use crate::command::{Standing, TaskPlacement};
-use crate::ids::{AttemptEpoch, JobId, Revision, UnitIndex};
 use crate::state::{Job, State, Unit};
-use crate::topology::{CellId, ClusterTree, Topology};
 
 /// What follows for virtual clusters from a change of hosts, topology or queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_model::topology::{CellId, CellKind};
 use serde::{Deserialize, Serialize};
 
 use crate::cells::Allocation;
 use crate::cells::surplus::{self, Counts};
-use crate::topology::{CellId, CellKind};
 
 /// Healthy cells of a kind that are missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use muster_model::topology::CellKind;
+
 use crate::cells::Ground;
-use crate::topology::CellKind;
 
 /// Free and owed cells of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use muster_model::ids::HostId;
+use muster_model::topology::{CellId, GpuMask};
+
 use crate::cells::Allocation;
-use crate::ids::HostId;
-use crate::topology::{CellId, GpuMask};
 
 impl Allocation {
     /// Cells of a virtual cluster around these GPUs: those that are bound to it, and others within its quota, as small

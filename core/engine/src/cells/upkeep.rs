@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use muster_model::command::Standing;
+use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::spec::JobSpec;
+use muster_model::topology::CellId;
+
 use crate::cells::Allocation;
-use crate::command::Standing;
-use crate::ids::{AttemptEpoch, JobId, UnitIndex};
-use crate::spec::JobSpec;
-use crate::topology::CellId;
 
 /// An attempt by its age, the oldest first.
 pub type Guest = (AttemptEpoch, JobId, UnitIndex);

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use muster_model::host::{Holder, Host};
+use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::spec::Packing;
+use muster_model::time::TimeMs;
+
 use crate::feasibility::Misfit;
-use crate::ids::{HostId, JobId, UnitIndex};
-use crate::spec::Packing;
-use crate::state::{Holder, Host, Job, State};
-use crate::time::TimeMs;
+use crate::state::{Job, State};
 
 /// A unit that asks for resources, and when.
 #[derive(Clone, Copy, Debug)]

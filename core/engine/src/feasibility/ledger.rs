@@ -1,11 +1,13 @@
 //! What is left of a host while one unit is put on it.
 
-use crate::command::HostHealth;
+use muster_model::command::HostHealth;
+use muster_model::host::{Gpu, Host};
+use muster_model::ids::{GpuUuid, TaskIndex};
+use muster_model::spec::TaskGroup;
+use muster_model::topology::{GpuMask, HostCells, Own};
+
 use crate::feasibility::{Asker, Freed, Misfit, Room, acceptable, tasks_of_group, unequipped};
-use crate::ids::{GpuUuid, TaskIndex};
-use crate::spec::TaskGroup;
-use crate::state::{Gpu, Host, State};
-use crate::topology::{GpuMask, HostCells, Own};
+use crate::state::State;
 
 /// What is left of a host while one unit is put on it.
 #[derive(Clone, Debug)]
@@ -253,7 +255,7 @@ fn room(state: &State, host: &Host, asker: Asker<'_>, freed: &Freed) -> Room {
 fn give_back(
     state: &State,
     host: &Host,
-    (job, unit): (crate::ids::JobId, crate::ids::UnitIndex),
+    (job, unit): (muster_model::ids::JobId, muster_model::ids::UnitIndex),
     room: &mut Room,
 ) {
     if !state.index.on_host.contains_key(&(host.id, job, unit)) {

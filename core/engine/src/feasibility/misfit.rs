@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::command::HostHealth;
-use crate::ids::{GpuUuid, JobId};
-use crate::limits;
+use muster_model::command::HostHealth;
+use muster_model::ids::{GpuUuid, JobId};
+use muster_model::limits;
 
 /// Why a host cannot take a task.
 #[derive(Clone, Debug, PartialEq, Eq)]

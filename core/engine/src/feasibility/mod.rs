@@ -15,9 +15,11 @@ pub use misfit::Misfit;
 pub(crate) use room::Room;
 pub use unit::{Unfit, check, check_member};
 
-use crate::ids::{HostId, TaskIndex, UnitIndex};
-use crate::spec::TaskGroup;
-use crate::state::{Gpu, Host, Job, State};
+use muster_model::host::{Gpu, Host};
+use muster_model::ids::{HostId, TaskIndex, UnitIndex};
+use muster_model::spec::TaskGroup;
+
+use crate::state::{Job, State};
 
 /// Whether a GPU's model is one that the group accepts.
 #[must_use]

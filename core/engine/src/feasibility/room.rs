@@ -1,9 +1,11 @@
 //! What a host can give besides GPUs.
 
+use muster_model::host::Host;
+use muster_model::limits;
+use muster_model::spec::Resources;
+
 use crate::feasibility::Misfit;
-use crate::limits;
-use crate::spec::Resources;
-use crate::state::{Host, State};
+use crate::state::State;
 
 /// CPUs, memory and tasks that a host can still give. Less than nothing where more is claimed than there is yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,7 +14,7 @@ pub(crate) struct Room {
     cpus_milli: i64,
     /// Memory in MiB.
     memory_mib: i64,
-    /// Tasks, each counted as [`TaskGroup::places`](crate::spec::TaskGroup::places) says.
+    /// Tasks, each counted as [`TaskGroup::places`](muster_model::spec::TaskGroup::places) says.
     tasks: u32,
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::command::TaskPlacement;
+use muster_model::command::TaskPlacement;
+use muster_model::ids::{HostId, TaskIndex};
+use muster_model::spec::{JobSpec, TaskGroup, Within};
+use muster_model::topology::{CellId, GpuMask};
+
 use crate::feasibility::{Asker, Freed, Ledger, Misfit};
-use crate::ids::{HostId, TaskIndex};
-use crate::spec::{JobSpec, TaskGroup, Within};
 use crate::state::{Attempt, State, TaskRun};
-use crate::topology::{CellId, GpuMask};
 
 /// Why a unit cannot go where it is put.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,8 +15,9 @@ pub fn may_enter(job: &Job, author: &str, admins: &BTreeSet<String>) -> bool {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
+    use muster_harness::{Cluster, gang};
+
     use super::*;
-    use crate::testing::{Cluster, gang};
 
     #[test]
     fn a_task_is_entered_by_its_user_and_by_admins() {

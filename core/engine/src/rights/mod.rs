@@ -27,15 +27,17 @@ mod protection;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::command::{Standing, TaskPlacement};
-use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
-use crate::limits;
-use crate::quota::{Amounts, Guarantee, within};
+use muster_model::command::{Standing, TaskPlacement};
+use muster_model::host::Host;
+use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::limits;
+use muster_model::quota::{Amounts, Guarantee, within};
+use muster_model::time::TimeMs;
+use muster_model::topology::CellId;
+
 use crate::state::{
-    Attempt, AttemptClass, Ground, Host, Job, State, Unit, Usage, amounts_held, amounts_of,
+    Attempt, AttemptClass, Ground, Job, State, Unit, Usage, amounts_held, amounts_of,
 };
-use crate::time::TimeMs;
-use crate::topology::CellId;
 pub use entry::may_enter;
 pub use protection::Protection;
 
@@ -477,10 +479,11 @@ fn is_over(used: &Amounts, guarantee: &Amounts, unit: &Amounts) -> bool {
 mod tests {
     use std::sync::Arc;
 
+    use muster_harness::{Cluster, gang};
+    use muster_model::command::{CheckpointCommit, Command, Placement};
+    use muster_model::quota::{QueueConfig, QueueTree};
+
     use super::*;
-    use crate::command::{CheckpointCommit, Command, Placement};
-    use crate::quota::{QueueConfig, QueueTree};
-    use crate::testing::{Cluster, gang};
 
     /// Four hosts of eight GPUs; queues a (guaranteed 16 GPUs), b (8), and c (none, preempts by priority).
     fn cluster() -> Cluster {

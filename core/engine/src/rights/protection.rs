@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::time::TimeMs;
+use muster_model::time::TimeMs;
 
 /// Why a victim cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::health::Charge;
-use crate::health::attribution::{Blame, Class};
-use crate::ids::HostId;
+use muster_model::health::{Blame, Charge, Class};
+use muster_model::ids::HostId;
+
 use crate::state::{PastAttempt, State};
 
 impl State {
@@ -45,10 +45,10 @@ fn accusation(past: &PastAttempt) -> Option<(HostId, &Blame)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::command::{Command, JobDefaults};
-    use crate::health::MINUTE_MS;
-    use crate::reactor::health::lemons;
-    use crate::testing::{self, Cluster};
+    use muster_control::reactor::health::lemons;
+    use muster_harness::{self as testing, Cluster};
+    use muster_model::command::{Command, JobDefaults};
+    use muster_model::time::MINUTE_MS;
 
     /// A job of a user that its host could not start.
     fn fail(cluster: &mut Cluster, user: &str) {

@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
+use muster_model::command::Standing;
+use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
 
-use crate::command::Standing;
-use crate::ids::{HostId, JobId, UnitIndex};
-use crate::spec::JobSpec;
 use crate::state::{Attempt, Index, Unit};
-use crate::time::TimeMs;
 
 /// What an attempt counts on, to whoever wants its resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

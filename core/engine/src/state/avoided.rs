@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::health::attribution::Measure;
-use crate::ids::{HostId, UnitIndex};
+use muster_model::health::Measure;
+use muster_model::ids::{HostId, UnitIndex};
+
 use crate::state::{Job, PastAttempt, RestartReason, State, Unit};
 
 impl Unit {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
+use muster_model::ids::HostId;
+use muster_model::topology::Level;
 
-use crate::ids::HostId;
 use crate::state::HostClass;
-use crate::topology::Level;
 
 /// Cells by their free GPUs of one class.
 type CellsByFree = OrdSet<(u64, Arc<str>)>;

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_model::host::Host;
+use muster_model::ids::HostId;
+use muster_model::quota::Guarantee;
+use muster_model::topology::{ClusterTree, Topology};
 
-use crate::ids::HostId;
-use crate::quota::Guarantee;
-use crate::state::{CellIndex, Host, HostEntries, Index, Queue, State};
-use crate::topology::{ClusterTree, Topology};
+use crate::state::{CellIndex, HostEntries, Index, Queue, State};
 
 impl State {
     /// The tree of cells, derived from all the rest.

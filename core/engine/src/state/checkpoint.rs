@@ -1,12 +1,12 @@
 //! Checkpoints of a unit, and what follows from them for its next attempt.
 
+use muster_model::command::JobDefaults;
+use muster_model::ids::AttemptEpoch;
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::command::JobDefaults;
-use crate::ids::AttemptEpoch;
-use crate::spec::JobSpec;
 use crate::state::{Attempt, Unit};
-use crate::time::TimeMs;
 
 /// A committed checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

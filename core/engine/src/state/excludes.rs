@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::health::book::Excludes;
-use crate::ids::HostId;
+use muster_health::book::Excludes;
+use muster_model::ids::HostId;
+
 use crate::state::State;
 
 impl State {
@@ -29,9 +30,9 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use crate::command::Command;
-    use crate::ids::HostId;
-    use crate::testing::{self, Cluster};
+    use muster_harness::{self as testing, Cluster};
+    use muster_model::command::Command;
+    use muster_model::ids::HostId;
 
     #[test]
     fn users_count_once_and_only_as_long_as_their_jobs_live() {

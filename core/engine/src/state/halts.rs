@@ -1,11 +1,11 @@
 //! Times at which the tasks of an attempt stood still in place while their job was suspended.
 
+use muster_model::limits;
+use muster_model::spec::SuspendMode;
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::limits;
-use crate::spec::SuspendMode;
 use crate::state::{Attempt, Job};
-use crate::time::TimeMs;
 
 /// A time at which tasks stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,9 +58,10 @@ impl Attempt {
 
 #[cfg(test)]
 mod tests {
+    use muster_harness::{Cluster, single};
+    use muster_model::ids::UnitIndex;
+
     use super::*;
-    use crate::ids::UnitIndex;
-    use crate::testing::{Cluster, single};
 
     fn halt(from: u64, until: u64) -> Halt {
         let (from, until) = (TimeMs(from), TimeMs(until));

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::command::{Standing, TaskPlacement};
-use crate::ids::{HostId, JobId, UnitIndex};
-use crate::quota::{Amounts, within};
-use crate::spec::JobSpec;
-use crate::state::{Attempt, Host, Job, State};
+use muster_model::command::{Standing, TaskPlacement};
+use muster_model::host::Host;
+use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::quota::{Amounts, within};
+use muster_model::spec::JobSpec;
+
+use crate::state::{Attempt, Job, State};
 
 /// For whom it is counted.
 #[derive(Clone, Copy, Debug)]

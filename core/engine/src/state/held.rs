@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
+use muster_model::ids::JobId;
+use muster_model::spec::Dependency;
 
-use crate::ids::JobId;
-use crate::spec::Dependency;
 use crate::state::{Index, Job};
 
 /// Jobs that wait for others to end, both ways. No empty set is kept.

@@ -4,20 +4,21 @@
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
+use muster_model::command::GpuHealth;
+use muster_model::host::{Host, HostClaim};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, PipelineId, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::quota::Amounts;
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
+use muster_model::topology::{ClusterTree, HostCells};
 
 use crate::cells::{Allocation, HostLoad};
-use crate::command::GpuHealth;
-use crate::ids::{AttemptEpoch, HostId, JobId, PipelineId, UnitIndex};
-use crate::lifecycle::UnitPhase;
-use crate::quota::Amounts;
-use crate::spec::JobSpec;
 use crate::state::usage::{self, Part, UsageByQueue};
 use crate::state::{
-    Attempt, Attempts, CellIndex, Held, HeldInCells, Host, HostClaim, Job, Line, Pools, Queue,
-    RunTimes, State, Totals, WaitingKey,
+    Attempt, Attempts, CellIndex, Held, HeldInCells, Job, Line, Pools, Queue, RunTimes, State,
+    Totals, WaitingKey,
 };
-use crate::time::TimeMs;
-use crate::topology::{ClusterTree, HostCells};
 
 /// Hosts of one kind: those that carry the same GPU model (empty for all hosts, GPUs or not).
 pub type HostClass = Arc<str>;
@@ -27,7 +28,7 @@ pub type HostClass = Arc<str>;
 pub struct TasksOnHost {
     /// How many.
     pub count: u32,
-    /// As how many they count ([`TaskGroup::places`](crate::spec::TaskGroup::places)).
+    /// As how many they count ([`TaskGroup::places`](muster_model::spec::TaskGroup::places)).
     pub places: u32,
 }
 

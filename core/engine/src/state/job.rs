@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
-use serde::{Deserialize, Serialize};
-
-use crate::command::{Exit, Standing, StopCause, StopReason, TaskPlacement, Victim};
-use crate::health::attribution::Blame;
-use crate::ids::{
+use muster_model::command::{Exit, Standing, StopCause, StopReason, TaskPlacement, Victim};
+use muster_model::health::Blame;
+use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex,
     UnitIndex,
 };
-use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
-use crate::limits;
-use crate::spec::{JobSpec, SuspendMode};
+use muster_model::lifecycle::{JobPhase, TaskPhase, UnitPhase};
+use muster_model::limits;
+use muster_model::spec::{JobSpec, SuspendMode};
+use muster_model::time::TimeMs;
+use serde::{Deserialize, Serialize};
+
 use crate::state::{Checkpoint, Halt, Ledger, Membership, Removal, UnitCounts};
-use crate::time::TimeMs;
 
 /// A job and everything that became of it.
 ///

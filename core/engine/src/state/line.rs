@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_model::ids::JobId;
+use muster_model::quota::{Limits, QueueOrder, within};
 
-use crate::ids::JobId;
-use crate::quota::{Limits, QueueOrder, within};
 use crate::state::{Job, Queue, Shape};
 
 /// Order in which jobs are considered: highest priority first, then the oldest. In a queue whose order is FIFO all

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use muster_model::command::TaskPlacement;
+use muster_model::ids::{AttemptEpoch, TaskIndex};
+use muster_model::limits;
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::command::TaskPlacement;
-use crate::ids::{AttemptEpoch, TaskIndex};
-use crate::limits;
-use crate::spec::JobSpec;
 use crate::state::{Attempt, RestartReason, StopOrder, TaskRun};
-use crate::time::TimeMs;
 
 /// What became of an attempt's members since it was placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

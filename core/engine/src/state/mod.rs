@@ -75,13 +75,13 @@ pub use unit_counts::UnitCounts;
 pub(crate) use usage::{Part, add as add_usage, remove as remove_usage};
 pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
-use crate::access::{JoinToken, User};
-use crate::command::JobDefaults;
-use crate::health::book::Book;
-use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, Revision};
-use crate::quota::Defragment;
-use crate::time::TimeMs;
-use crate::topology::Topology;
+use muster_health::book::Book;
+use muster_model::access::{JoinToken, User};
+use muster_model::command::JobDefaults;
+use muster_model::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, Revision};
+use muster_model::quota::Defragment;
+use muster_model::time::TimeMs;
+use muster_model::topology::Topology;
 
 /// Who leads, as the log says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,7 +151,7 @@ impl Default for State {
     /// The state before the first command: nothing but the default queue.
     fn default() -> Self {
         let mut queues = OrdMap::new();
-        let queue = Queue::new(crate::spec::DEFAULT_QUEUE);
+        let queue = Queue::new(muster_model::spec::DEFAULT_QUEUE);
         queues.insert(Arc::clone(&queue.name), Arc::new(queue));
         Self {
             revision: Revision::default(),

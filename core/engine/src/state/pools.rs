@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_health::book::Book;
+use muster_health::component::Condition;
+use muster_health::guard_rails::PoolView;
+use muster_health::rules::RuleSet;
+use muster_model::command::GpuHealth;
+use muster_model::health::{Component, Phase, Weight};
+use muster_model::host::{DRIVER_LABEL, Gpu, Host};
+use muster_model::ids::HostId;
 
-use crate::command::GpuHealth;
-use crate::health::book::Book;
-use crate::health::component::{Condition, Phase};
-use crate::health::guard_rails::PoolView;
-use crate::health::rules::RuleSet;
-use crate::health::{Component, Weight};
-use crate::ids::HostId;
-use crate::state::{DRIVER_LABEL, Gpu, Host, State};
+use crate::state::State;
 
 /// The label by which a host says to which pool it belongs; without it, its first GPU's model counts.
 pub const POOL_LABEL: &str = "muster.pool";

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_model::limits;
+use muster_model::quota::{QueueConfig, QueueOrder};
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
-
-use crate::limits;
-use crate::quota::{QueueConfig, QueueOrder};
-use crate::time::TimeMs;
 
 /// A queue of the tree; jobs wait in those without children.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

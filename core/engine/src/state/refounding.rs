@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_model::command::ReplicaRecord;
+use muster_model::ids::{HostId, ReplicaId, Revision};
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::command::ReplicaRecord;
-use crate::ids::{HostId, ReplicaId, Revision};
 use crate::state::{EventLog, Job, Losses, Replicas, State};
-use crate::time::TimeMs;
 
 /// More revisions than any group commits in a millisecond, on average over all its life: no group can be above this many for each
 /// millisecond since 1970. From here on no group is founded lower, so whichever was founded last is above all others, also above

@@ -3,10 +3,9 @@
 //! The replication's own membership is what counts for votes. This copy of it lets every replica and every later leader tell
 //! which ids were in use once, and lets the events say who came and went.
 
+use muster_model::command::ReplicaRecord;
+use muster_model::ids::ReplicaId;
 use serde::{Deserialize, Serialize};
-
-use crate::command::ReplicaRecord;
-use crate::ids::ReplicaId;
 
 /// The replicas as they were written down last; empty in a cluster whose replicas never changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

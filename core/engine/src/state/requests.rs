@@ -1,11 +1,10 @@
 //! Answers by request id: what makes a repeated submit one job.
 
 use imbl::{OrdMap, OrdSet};
+use muster_model::ids::{HostId, JobId, PipelineId, RequestId, Revision};
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
-
-use crate::ids::{HostId, JobId, PipelineId, RequestId, Revision};
-use crate::time::TimeMs;
 
 /// What a command that took effect answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use crate::access::{JoinToken, User};
+use muster_health::book::{Book, Part};
+use muster_model::access::{JoinToken, User};
+use muster_model::command::{Block, JobDefaults};
+use muster_model::health::Component;
+use muster_model::host::Host;
+use muster_model::ids::{HostId, RequestId, Revision};
+use muster_model::quota::Defragment;
+use muster_model::time::TimeMs;
+use muster_model::topology::Topology;
+
 use crate::apply::limits_of;
-use crate::command::{Block, JobDefaults};
-use crate::health::Component;
-use crate::health::book::{Book, Part};
-use crate::ids::{HostId, RequestId, Revision};
-use crate::quota::Defragment;
 use crate::state::{
-    EventLog, HealthRules, Host, Index, Job, Leadership, Ledger, Queue, Refounding, Reliability,
+    EventLog, HealthRules, Index, Job, Leadership, Ledger, Queue, Refounding, Reliability,
     Replicas, RequestLog, State, StoredAnswer,
 };
-use crate::time::TimeMs;
-use crate::topology::Topology;
 
 /// Everything a snapshot holds; what is not here follows from it.
 #[derive(Clone, Debug, Default)]

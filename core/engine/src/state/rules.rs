@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::health::rules::{RuleError, RuleSet};
-use crate::ids::Revision;
+use muster_health::rules::{RuleError, RuleSet};
+use muster_model::ids::Revision;
 
 /// The rules of this build.
 static SHIPPED: LazyLock<Arc<RuleSet>> = LazyLock::new(|| {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_model::ids::UnitIndex;
+use muster_model::lifecycle::{JobPhase, UnitPhase};
+use muster_model::spec::JobSpec;
 
-use crate::ids::UnitIndex;
-use crate::lifecycle::{JobPhase, UnitPhase};
-use crate::spec::JobSpec;
 use crate::state::Job;
 
 /// Run times of jobs that ended well, summed up by queue, user and name; no entry counts nothing.

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use imbl::{OrdMap, OrdSet};
-
-use crate::event::Event;
-use crate::ids::{JobId, Revision};
+use muster_model::event::Event;
+use muster_model::ids::{JobId, Revision};
 
 /// Whose an event is: a job's, or the cluster's.
 pub(crate) type Owner = Option<JobId>;

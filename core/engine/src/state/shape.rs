@@ -3,8 +3,9 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::ids::JobId;
-use crate::spec::{JobSpec, TaskGroup};
+use muster_model::ids::JobId;
+use muster_model::spec::{JobSpec, TaskGroup};
+
 use crate::state::Job;
 
 /// Run times are told apart in so many steps per doubling: it bounds the number of shapes, and a job counts as

@@ -1,6 +1,6 @@
 //! What the cluster has in all, against which shares are measured.
 
-use crate::state::Host;
+use muster_model::host::Host;
 
 /// Sums over hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

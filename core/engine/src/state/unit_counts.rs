@@ -1,8 +1,7 @@
 //! How far the units of a job are.
 
+use muster_model::lifecycle::UnitPhase;
 use serde::{Deserialize, Serialize};
-
-use crate::lifecycle::UnitPhase;
 
 /// How many units of a job are in each phase; they add up to `JobSpec::units`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_model::command::{Standing, TaskPlacement};
+use muster_model::host::Host;
+use muster_model::ids::{GpuUuid, HostId, TaskIndex};
+use muster_model::quota::{Amounts, within};
+use muster_model::spec::JobSpec;
 
-use crate::command::{Standing, TaskPlacement};
-use crate::ids::{GpuUuid, HostId, TaskIndex};
-use crate::quota::{Amounts, within};
-use crate::spec::JobSpec;
-use crate::state::{Attempt, Host};
+use crate::state::Attempt;
 
 /// What somebody has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

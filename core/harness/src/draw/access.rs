@@ -1,9 +1,10 @@
 //! Draws of users and join tokens: few names, so that they are added twice, changed, used up and removed.
 
-use crate::access::{JoinGrant, Role, TokenHash, User};
-use crate::command::{AccessCommand, Command};
-use crate::testing::builders::request_id;
-use crate::testing::draw::{Draw, REQUESTS};
+use muster_model::access::{JoinGrant, Role, TokenHash, User};
+use muster_model::command::{AccessCommand, Command};
+use muster_model::testing::request_id;
+
+use crate::draw::{Draw, REQUESTS};
 
 /// The last is none that a user may have.
 const NAMES: [&str; 4] = ["ada", "bob", "eve@lab", "no name"];

@@ -1,8 +1,9 @@
 //! Draws of what admins take out of placement, at once or planned ahead.
 
-use crate::command::{Block, BlockTarget, Command, Planned};
-use crate::testing::draw::{Draw, REQUESTS, request_id};
-use crate::time::TimeMs;
+use muster_model::command::{Block, BlockTarget, Command, Planned};
+use muster_model::time::TimeMs;
+
+use crate::draw::{Draw, REQUESTS, request_id};
 
 impl Draw<'_> {
     fn target(&mut self) -> BlockTarget {

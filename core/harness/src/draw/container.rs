@@ -1,9 +1,10 @@
 //! Draws of containers, and of hosts that run them.
 
-use crate::command::HostRegistration;
-use crate::spec::{Container, PullPolicy};
-use crate::state::ENGINE_LABEL;
-use crate::testing::draw::Draw;
+use muster_model::command::HostRegistration;
+use muster_model::host::ENGINE_LABEL;
+use muster_model::spec::{Container, PullPolicy};
+
+use crate::draw::Draw;
 
 impl Draw<'_> {
     pub(super) fn container(&mut self) -> Container {

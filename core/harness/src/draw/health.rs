@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::command::{Command, HealthCommand};
-use crate::health::book::WorkStep;
-use crate::health::rules::RuleSet;
-use crate::health::{Component, Finding, Severity};
-use crate::ids::HostId;
-use crate::testing::draw::{Draw, REQUESTS, request_id};
-use crate::time::TimeMs;
+use muster_health::rules::RuleSet;
+use muster_model::command::{Command, HealthCommand};
+use muster_model::health::{Component, Finding, Severity, WorkStep};
+use muster_model::ids::HostId;
+use muster_model::time::TimeMs;
+
+use crate::draw::{Draw, REQUESTS, request_id};
 
 /// XIDs that each ask for something else.
 const XIDS: [u32; 8] = [13, 31, 48, 63, 74, 79, 94, 119];

@@ -1,13 +1,14 @@
 //! Draws of what jobs say about their own lives.
 
-use crate::command::{Command, JobDefaults, ReplicaRecord};
-use crate::ids::ReplicaId;
-use crate::spec::{
+use muster_model::command::{Command, JobDefaults, ReplicaRecord};
+use muster_model::ids::ReplicaId;
+use muster_model::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
     StopWarning, SuspendMode,
 };
-use crate::testing::builders::request_id;
-use crate::testing::draw::{Draw, REQUESTS};
+use muster_model::testing::request_id;
+
+use crate::draw::{Draw, REQUESTS};
 
 impl Draw<'_> {
     pub(super) fn lifecycle(&mut self, gang: bool) -> Lifecycle {

@@ -1,8 +1,9 @@
 //! Draws of new members for gangs that lack one.
 
-use crate::command::{Command, MemberSwap};
-use crate::ids::AttemptEpoch;
-use crate::testing::draw::Draw;
+use muster_model::command::{Command, MemberSwap};
+use muster_model::ids::AttemptEpoch;
+
+use crate::draw::Draw;
 
 impl Draw<'_> {
     /// Mostly a member of the right gang where it fits; none if no gang lacks one.

@@ -15,18 +15,18 @@ mod scheduling;
 
 use std::sync::Arc;
 
-use crate::command::{
+use muster_engine::feasibility::{Asker, Freed, Ledger};
+use muster_engine::state::{Attempt, State};
+use muster_model::command::{
     CheckpointCommit, Command, GpuHealth, HostHealth, Placement, StopReason, TaskPlacement,
 };
-use crate::feasibility::{Asker, Freed, Ledger};
-use crate::ids::{
+use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
-use crate::limits;
-use crate::spec::{Condition, JobSpec, Pipeline, PipelineDependency, PipelineJob};
-use crate::state::{Attempt, State};
-use crate::testing::builders::{gang, gpu_uuid, host_of_model, request_id, single};
-use crate::time::TimeMs;
+use muster_model::limits;
+use muster_model::spec::{Condition, JobSpec, Pipeline, PipelineDependency, PipelineJob};
+use muster_model::testing::{gang, gpu_uuid, host_of_model, request_id, single};
+use muster_model::time::TimeMs;
 
 /// Hosts that may come to exist.
 const HOSTS: u64 = 4;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::command::{Command, HostRegistration};
-use crate::testing::builders::request_id;
-use crate::testing::draw::{Draw, HOSTS, REQUESTS};
-use crate::topology::{
+use muster_model::command::{Command, HostRegistration};
+use muster_model::testing::request_id;
+use muster_model::topology::{
     CellGroup, CellPlace, HostShape, LearntGpu, LearntTree, NamedCell, Topology,
 };
+
+use crate::draw::{Draw, HOSTS, REQUESTS};
 
 impl Draw<'_> {
     /// What a worker says: half of them nothing, most others racks of two hosts and sockets of two GPUs.

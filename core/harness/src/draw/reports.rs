@@ -1,10 +1,11 @@
 //! Draws of what becomes of tasks, and of gangs that are let go.
 
-use crate::command::{Command, Exit, TaskOutcome, TaskReport};
-use crate::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
-use crate::lifecycle::TaskPhase;
-use crate::testing::builders::{exit_with, start_error};
-use crate::testing::draw::Draw;
+use muster_model::command::{Command, Exit, TaskOutcome, TaskReport};
+use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
+use muster_model::lifecycle::TaskPhase;
+use muster_model::testing::{exit_with, start_error};
+
+use crate::draw::Draw;
 
 impl Draw<'_> {
     pub(super) fn report(&mut self) -> Command {

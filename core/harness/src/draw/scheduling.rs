@@ -3,17 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
-use crate::ids::{AttemptEpoch, JobId, UnitIndex};
-use crate::moves::may_move;
-use crate::plan::positions;
-use crate::quota::{Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree};
-use crate::rights::{Preemptor, Rights, Subject};
-use crate::spec::{DEFAULT_QUEUE, JobSpec, Within};
-use crate::state::{Attempt, Job, amounts_of};
-use crate::testing::builders::request_id;
-use crate::testing::draw::{Draw, REQUESTS};
-use crate::topology::{CellGroup, CellId, CellPlace, HostShape, Topology};
+use muster_engine::moves::may_move;
+use muster_engine::rights::{Preemptor, Rights, Subject};
+use muster_engine::state::{Attempt, Job, amounts_of};
+use muster_model::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
+use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::quota::{
+    Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree,
+};
+use muster_model::spec::{DEFAULT_QUEUE, JobSpec, Within};
+use muster_model::testing::request_id;
+use muster_model::topology::{CellGroup, CellId, CellPlace, HostShape, Topology};
+use muster_planner::positions;
+
+use crate::draw::{Draw, REQUESTS};
 
 impl Draw<'_> {
     pub(super) fn ask_of_scheduler(&mut self, spec: &mut JobSpec) {
@@ -393,10 +396,10 @@ fn onto(job: &Job, unit: UnitIndex, taken: &[TaskPlacement]) -> Option<Vec<TaskP
         return None;
     }
     let moved = tasks.iter().zip(taken).map(|(task, place)| {
-        let (group, _) = job.spec.group_of(crate::ids::TaskIndex(*task))?;
+        let (group, _) = job.spec.group_of(muster_model::ids::TaskIndex(*task))?;
         let gpus = group.resources.gpus as usize;
         (gpus <= place.gpus.len()).then(|| TaskPlacement {
-            task: crate::ids::TaskIndex(*task),
+            task: muster_model::ids::TaskIndex(*task),
             host: place.host,
             gpus: place.gpus[..gpus].to_vec(),
         })

@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::apply::{Applied, apply};
-use muster_core::audit::audit;
-use muster_core::command::{Command, MemberSwap};
-use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, RequestId, TaskIndex, UnitIndex};
-use muster_core::lifecycle::{JobPhase, UnitPhase};
-use muster_core::spec::{Dependency, JobSpec, Pipeline};
-use muster_core::state::{Answer, State};
-use muster_core::testing::draw_command;
+use muster_engine::apply::{Applied, apply};
+use muster_engine::audit::audit;
+use muster_engine::state::{Answer, State};
+use muster_harness::draw_command;
+use muster_model::command::{Command, MemberSwap};
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, GpuUuid, JobId, RequestId, TaskIndex, UnitIndex};
+use muster_model::lifecycle::{JobPhase, UnitPhase};
+use muster_model::spec::{Dependency, JobSpec, Pipeline};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
-use muster_core::audit::{Finding, Rule, audit};
-use muster_core::command::{
+use muster_engine::audit::{Finding, Rule, audit};
+use muster_engine::state::{
+    Attempt, EventLog, Job, Membership, Queue, Removal, State, StopOrder, Unit,
+};
+use muster_harness::{Cluster, gang, single};
+use muster_model::command::{
     Block, CheckpointCommit, Command, GpuHealth, HostHealth, Placement, Standing, StopCause,
     StopReason, TaskOutcome,
 };
-use muster_core::event::{Event, EventKind};
-use muster_core::ids::{
+use muster_model::event::{Event, EventKind};
+use muster_model::host::{Holder, Host};
+use muster_model::ids::{
     AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
-use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
-use muster_core::plan::{Budget, plan};
-use muster_core::state::{
-    Attempt, EventLog, Holder, Host, Job, Membership, Queue, Removal, State, StopOrder, Unit,
-};
-use muster_core::testing::{Cluster, gang, single};
-use muster_core::topology::CellId;
+use muster_model::lifecycle::{JobPhase, TaskPhase, UnitPhase};
+use muster_model::topology::CellId;
+use muster_planner::{Budget, plan};
 
 /// A running gang on hosts 1 and 2, a placed array with a waiting rest, a finished job.
 fn sound() -> (State, JobId, JobId) {

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use muster_core::command::{
+use muster_harness::{Cluster, gang, gpu_uuid, single};
+use muster_model::command::{
     CheckpointCommit, Claiming, Command, GpuHealth, Placement, Standing, StopReason, TaskPlacement,
 };
-use muster_core::ids::{GpuUuid, HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
-use muster_core::plan::{Budget, plan, plan_in_place};
-use muster_core::quota::{Defragment, QueueConfig, QueueTree};
-use muster_core::testing::{Cluster, gang, gpu_uuid, single};
+use muster_model::ids::{GpuUuid, HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
+use muster_model::quota::{Defragment, QueueConfig, QueueTree};
+use muster_planner::{Budget, plan, plan_in_place};
 use proptest::prelude::*;
 
 /// GPUs of every host.

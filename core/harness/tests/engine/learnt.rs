@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Command, HostRegistration, Standing};
-use muster_core::event::EventKind;
-use muster_core::ids::{GpuUuid, HostId, JobId, UnitIndex};
-use muster_core::plan::{Budget, plan};
-use muster_core::quota::{CellQuota, Guarantee, QueueConfig, QueueTree};
-use muster_core::rejection::Rejection;
-use muster_core::spec::{JobSpec, Within};
-use muster_core::state::State;
-use muster_core::testing::{Cluster, gang, host_of_model, single};
-use muster_core::topology::{
+use muster_engine::state::State;
+use muster_harness::{Cluster, gang, host_of_model, single};
+use muster_model::command::{Command, HostRegistration, Standing};
+use muster_model::event::EventKind;
+use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::quota::{CellQuota, Guarantee, QueueConfig, QueueTree};
+use muster_model::rejection::Rejection;
+use muster_model::spec::{JobSpec, Within};
+use muster_model::topology::{
     CellPlace, CellSource, HostCells, LearntGpu, LearntTree, NamedCell, Topology, TreeFlaw,
 };
+use muster_planner::{Budget, plan};
 
 /// A host of eight GPUs whose worker knows these cells around it.
 fn host(number: u32, above: &[(&str, &str)]) -> HostRegistration {

@@ -1,11 +1,11 @@
 //! What a worker is told of its tasks is one message: tasks with long commands and environments leave their host less room.
 
-use muster_core::desired;
-use muster_core::ids::{HostId, JobId};
-use muster_core::limits::{TASK_TEXT_BYTES, TASKS_PER_HOST_MAX, WORKER_MESSAGE_BYTES_MAX};
-use muster_core::plan::{Blocker, Budget, RoomShort, plan};
-use muster_core::spec::JobSpec;
-use muster_core::testing::{Cluster, single};
+use muster_engine::desired;
+use muster_harness::{Cluster, single};
+use muster_model::ids::{HostId, JobId};
+use muster_model::limits::{TASK_TEXT_BYTES, TASKS_PER_HOST_MAX, WORKER_MESSAGE_BYTES_MAX};
+use muster_model::spec::JobSpec;
+use muster_planner::{Blocker, Budget, RoomShort, plan};
 
 /// Bytes of the environment of a task with long texts.
 const LONG: usize = 900 << 10;

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Block, BlockTarget, Command};
-use muster_core::plan::{Budget, plan};
-use muster_core::spec::{JobSpec, TaskGroup, Within};
-use muster_core::state::State;
-use muster_core::testing::{Cluster, gang, gpu_uuid, host_of_model};
-use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
+use muster_engine::state::State;
+use muster_harness::{Cluster, gang, gpu_uuid, host_of_model};
+use muster_model::command::{Block, BlockTarget, Command};
+use muster_model::spec::{JobSpec, TaskGroup, Within};
+use muster_model::topology::{CellGroup, CellPlace, HostShape, Topology};
+use muster_planner::{Budget, plan};
 
 /// Cases that are drawn.
 const CASES: u64 = 3_000;

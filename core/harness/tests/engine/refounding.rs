@@ -1,11 +1,11 @@
 //! A state that is carried into a new group begins nothing twice.
-use muster_core::command::{Command, ReplicaRecord, TaskOutcome};
-use muster_core::desired::of_host;
-use muster_core::ids::{JobId, ReplicaId, TaskIndex, UnitIndex};
-use muster_core::lifecycle::UnitPhase;
-use muster_core::plan::{Budget, plan};
-use muster_core::testing::{Cluster, gang, single};
-use muster_core::time::TimeMs;
+use muster_engine::desired::of_host;
+use muster_harness::{Cluster, gang, single};
+use muster_model::command::{Command, ReplicaRecord, TaskOutcome};
+use muster_model::ids::{JobId, ReplicaId, TaskIndex, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::time::TimeMs;
+use muster_planner::{Budget, plan};
 
 const UNIT: UnitIndex = UnitIndex(0);
 /// What a group that commits 20,000 commands a second gives in a year.

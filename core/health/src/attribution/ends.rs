@@ -1,11 +1,15 @@
 //! What exit codes, signals and last words tell: two tables.
 
-use super::{Attribution, Class, Ended, LEFTOVER_MIB, Measure, Step, TaskEnd};
-use crate::command::{Exit, SignalSender};
-use crate::evidence::{self, Cause};
-use crate::health::{Charge, Component, Finding, MINUTE_MS, Severity, with_detail};
-use crate::ids::HostId;
-use crate::spec::ExitMeaning;
+use muster_model::command::{Exit, SignalSender};
+use muster_model::evidence::{self, Cause};
+use muster_model::health::{
+    Charge, Class, Component, Finding, Measure, Severity, Step, with_detail,
+};
+use muster_model::ids::HostId;
+use muster_model::spec::ExitMeaning;
+use muster_model::time::MINUTE_MS;
+
+use crate::attribution::{Attribution, Ended, LEFTOVER_MIB, TaskEnd};
 
 /// Users whose jobs miss something on a host within a day before its setup is doubted.
 const MISSING_USERS_MIN: u32 = 2;

@@ -1,9 +1,10 @@
 //! Which task of a gang is to be believed.
 
-use super::{Attribution, Class, Ended, Step, Suspicion, TaskEnd};
-use crate::evidence::{self, Cause};
-use crate::health::Component;
-use crate::ids::HostId;
+use muster_model::evidence::{self, Cause};
+use muster_model::health::{Class, Component, Step};
+use muster_model::ids::HostId;
+
+use crate::attribution::{Attribution, Ended, Suspicion, TaskEnd};
 
 /// Suspicion of the host that stands out in a hang, in thousandths.
 const ODD_MILLI: u32 = 1_000;
@@ -27,7 +28,7 @@ pub(super) fn culprit<'a>(tasks: &'a [TaskEnd<'a>]) -> Option<&'a TaskEnd<'a>> {
 }
 
 fn has_failed(task: &TaskEnd<'_>) -> bool {
-    let is_bad = |exit: &crate::command::Exit| exit.code != Some(0);
+    let is_bad = |exit: &muster_model::command::Exit| exit.code != Some(0);
     task.exit.is_some_and(is_bad)
 }
 

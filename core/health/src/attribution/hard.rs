@@ -2,11 +2,15 @@
 
 use std::cmp::Reverse;
 
-use super::{Attribution, Class, Ended, Measure, Step, WINDOW_AFTER_MS, WINDOW_BEFORE_MS};
-use crate::command::StopReason;
-use crate::health::rules::{TaskAction, XidPolicy};
-use crate::health::{Charge, Component, Finding, MINUTE_MS, Scope, Severity, Weight, with_detail};
-use crate::ids::{GpuUuid, HostId};
+use muster_model::command::StopReason;
+use muster_model::health::{
+    Charge, Class, Component, Finding, Measure, Scope, Severity, Step, Weight, with_detail,
+};
+use muster_model::ids::{GpuUuid, HostId};
+use muster_model::time::MINUTE_MS;
+
+use crate::attribution::{Attribution, Ended, WINDOW_AFTER_MS, WINDOW_BEFORE_MS};
+use crate::rules::{TaskAction, XidPolicy};
 
 /// Findings that lie closer together than this began together: who is to blame then follows from what they are.
 const TOGETHER_MS: u64 = 5_000;

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ends::{describe, signal};
-use super::{Attribution, Class, Ended, Measure, Step, Suspicion, TaskEnd};
-use crate::command::Exit;
-use crate::evidence::{self, Cause};
-use crate::health::rules::HISTORY;
-use crate::health::{Charge, Component};
-use crate::ids::{GpuUuid, HostId, JobId};
-use crate::time::TimeMs;
+use muster_model::command::Exit;
+use muster_model::evidence::{self, Cause};
+use muster_model::health::{Charge, Class, Component, Measure, Step};
+use muster_model::ids::{GpuUuid, HostId, JobId};
+use muster_model::time::TimeMs;
+
+use crate::attribution::ends::{describe, signal};
+use crate::attribution::{Attribution, Ended, Suspicion, TaskEnd};
+use crate::rules::HISTORY;
 
 /// Disjoint sets of hosts on which a job that fails is to blame itself.
 const SETS_MIN: usize = 2;

@@ -10,15 +10,15 @@ mod history;
 
 use std::fmt;
 
+use muster_model::command::{Exit, StopReason};
+use muster_model::health::{Charge, Component, Finding};
+use muster_model::ids::{GpuUuid, HostId, JobId, TaskIndex};
+use muster_model::spec::ExitMeaning;
+use muster_model::time::{MINUTE_MS, TimeMs};
+use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Exit, StopReason};
-use crate::health::rules::RuleSet;
-use crate::health::words::words;
-use crate::health::{Charge, Component, Finding, MINUTE_MS};
-use crate::ids::{GpuUuid, HostId, JobId, TaskIndex};
-use crate::spec::ExitMeaning;
-use crate::time::TimeMs;
+use crate::rules::RuleSet;
 
 pub use self::history::{Ambiguous, History, PastFailure, Signature, Spread, suspects};
 

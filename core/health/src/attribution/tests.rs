@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use muster_model::command::{MemoryEnd, SignalSender};
+use muster_model::health::Severity;
+use muster_model::time::{DAY_MS, SECOND_MS};
+
 use super::*;
-use crate::command::{MemoryEnd, SignalSender};
-use crate::health::{DAY_MS, SECOND_MS, Severity};
 
 const NOW: TimeMs = TimeMs(100 * DAY_MS);
 
@@ -735,7 +737,7 @@ fn an_image_that_fails_for_many_is_software() {
 fn losses_that_are_no_numbers_on_one_gpu_make_it_suspect() {
     let mut play = Play::of(&[code(1, "ValueError: loss is nan")]);
     let wrong = |job, user| Ambiguous {
-        cause: Some(crate::evidence::Cause::Numbers),
+        cause: Some(muster_model::evidence::Cause::Numbers),
         ..ambiguous(job, user, 2)
     };
     play.history.gpus.insert(GpuUuid(10), vec![wrong(2, "bob")]);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Book, Effect};
-use crate::command::Block;
-use crate::health::Component;
-use crate::health::component::{Actor, Change, Condition, Event, Patience, Phase};
-use crate::health::rules::DeviceAction;
-use crate::time::TimeMs;
+use muster_model::command::Block;
+use muster_model::health::{Component, DeviceAction, Phase};
+use muster_model::time::TimeMs;
+
+use crate::book::{Book, Effect};
+use crate::component::{Actor, Change, Condition, Event, Patience};
 
 impl Book {
     /// An admin's word, which always wins: that it spares the last host of a pool, if it does, is asked before.

@@ -1,9 +1,10 @@
 //! Clocks that are far from the leader's. If most are, it is the leader's that is wrong.
 
-use super::{Book, Effect, Place};
-use crate::health::Component;
-use crate::health::component::{Condition, Phase};
-use crate::health::guard_rails::GroupKind;
+use muster_model::health::{Component, Phase};
+
+use crate::book::{Book, Effect, Place};
+use crate::component::Condition;
+use crate::guard_rails::GroupKind;
 
 /// The rule about clocks that are far from the leader's.
 pub(super) const CLOCK_SKEW: &str = "clock_skew";

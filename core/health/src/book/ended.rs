@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::hear::SOFT;
-use super::propose::Wish;
-use super::{BadEnd, Book, Effect, Place};
-use crate::health::attribution::{Attribution, Class, Measure, Suspicion};
-use crate::health::component::{Change, Event};
-use crate::health::lemons::{self, Counts, Fleet, HostRecord};
-use crate::health::rules::{DeviceAction, HISTORY, LEMON, Mode, RuleSet};
-use crate::health::{Charge, Component, DAY_MS, HOUR_MS, Scope, Severity};
-use crate::ids::HostId;
-use crate::time::TimeMs;
+use muster_model::health::{Charge, Class, Component, DeviceAction, Measure, Scope, Severity};
+use muster_model::ids::HostId;
+use muster_model::time::{DAY_MS, HOUR_MS, TimeMs};
+
+use crate::attribution::{Attribution, Suspicion};
+use crate::book::hear::SOFT;
+use crate::book::propose::Wish;
+use crate::book::{BadEnd, Book, Effect, Place};
+use crate::component::{Change, Event};
+use crate::lemons::{self, Counts, Fleet, HostRecord};
+use crate::rules::{HISTORY, LEMON, Mode, RuleSet};
 
 /// How many users keep live jobs off a host.
 pub type Excludes = BTreeMap<HostId, u32>;

@@ -1,13 +1,14 @@
 //! Hosts that come and go.
 
-use super::propose::Among;
-use super::{Book, Effect};
-use crate::health::component::{Held, Phase};
-use crate::health::guard_rails::Group;
-use crate::health::rules::{FLAPPING, Mode, RuleSet};
-use crate::health::{Component, MINUTE_MS};
-use crate::ids::HostId;
-use crate::time::TimeMs;
+use muster_model::health::{Component, Phase};
+use muster_model::ids::HostId;
+use muster_model::time::{MINUTE_MS, TimeMs};
+
+use crate::book::propose::Among;
+use crate::book::{Book, Effect};
+use crate::component::Held;
+use crate::guard_rails::Group;
+use crate::rules::{FLAPPING, Mode, RuleSet};
 
 impl Book {
     /// A host has fallen silent. That is never a strike; with many others, it is an incident. Groups are what it has in common

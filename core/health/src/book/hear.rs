@@ -2,21 +2,20 @@
 
 use std::sync::Arc;
 
-use super::clocks::CLOCK_SKEW;
-use super::propose::Wish;
-use super::{Book, Effect, FINDINGS_IN_INCIDENTS_MAX, FINDINGS_KEPT_MAX, Place};
-use crate::health::component::{Actor, Change, Condition, Event, Held, Phase, Restart, Suspected};
-use crate::health::evaluate::{Escalation, XidSeen, repeated_words};
-use crate::health::guard_rails::Incident;
-use crate::health::rules::{
-    Blame, Clears, DeviceAction, Mode, Rule, RuleSet, Side, TaskAction, XidPolicy, XidSeverity,
-};
-use crate::health::{
-    Action, Component, ComponentKind, Finding, Hold, MINUTE_MS, Scope, Severity, Weight,
+use muster_model::health::{
+    Action, Component, ComponentKind, DeviceAction, Finding, Hold, Phase, Scope, Severity, Weight,
     with_detail,
 };
-use crate::ids::GpuUuid;
-use crate::time::TimeMs;
+use muster_model::ids::GpuUuid;
+use muster_model::time::{MINUTE_MS, TimeMs};
+
+use crate::book::clocks::CLOCK_SKEW;
+use crate::book::propose::Wish;
+use crate::book::{Book, Effect, FINDINGS_IN_INCIDENTS_MAX, FINDINGS_KEPT_MAX, Place};
+use crate::component::{Actor, Change, Condition, Event, Held, Restart, Suspected};
+use crate::evaluate::{Escalation, XidSeen, repeated_words};
+use crate::guard_rails::Incident;
+use crate::rules::{Blame, Clears, Mode, Rule, RuleSet, Side, TaskAction, XidPolicy, XidSeverity};
 
 impl Book {
     /// Takes a worker's finding in; nothing follows from one that was heard before.

@@ -19,18 +19,18 @@ mod work;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
+use muster_model::health::{Component, DeviceAction, Finding, Phase};
+use muster_model::ids::{HostId, JobId};
+use muster_model::time::TimeMs;
 
 use self::kept::Kept;
-use super::component::{Change, Condition, Event, Held, Patience, Phase, Refusal, Repairs};
-use super::evaluate::Xids;
-use super::flaps::Flaps;
-use super::guard_rails::{Group, Incident, Incidents, PoolView, Rails, Refused};
-use super::lemons::HostRecord;
-use super::outbox::HeardUpTo;
-use super::rules::{DeviceAction, RuleSet};
-use super::{Component, Finding};
-use crate::ids::{HostId, JobId};
-use crate::time::TimeMs;
+use crate::component::{Change, Condition, Event, Held, Patience, Refusal, Repairs};
+use crate::evaluate::Xids;
+use crate::flaps::Flaps;
+use crate::guard_rails::{Group, Incident, Incidents, PoolView, Rails, Refused};
+use crate::lemons::HostRecord;
+use crate::outbox::HeardUpTo;
+use crate::rules::RuleSet;
 
 pub use self::ended::Excludes;
 pub use self::parts::Part;

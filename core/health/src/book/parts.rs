@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
+use muster_model::health::{Component, DeviceAction, Finding};
+use muster_model::ids::HostId;
 use serde::{Deserialize, Serialize};
 
-use super::{BadEnd, Book, Program, RanWell};
-use crate::health::component::{Condition, Repairs};
-use crate::health::evaluate::Xids;
-use crate::health::flaps::Flaps;
-use crate::health::guard_rails::{Incidents, Rails};
-use crate::health::lemons::HostRecord;
-use crate::health::outbox::HeardUpTo;
-use crate::health::rules::DeviceAction;
-use crate::health::{Component, Finding};
-use crate::ids::HostId;
+use crate::book::{BadEnd, Book, Program, RanWell};
+use crate::component::{Condition, Repairs};
+use crate::evaluate::Xids;
+use crate::flaps::Flaps;
+use crate::guard_rails::{Incidents, Rails};
+use crate::lemons::HostRecord;
+use crate::outbox::HeardUpTo;
 
 /// A piece of the book. Written with the names of its fields, so that an older one can be read: a field that is added
 /// later has a default.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use muster_model::evidence::Cause;
+use muster_model::health::Component;
+use muster_model::ids::{GpuUuid, HostId, JobId};
+use muster_model::time::{DAY_MS, TimeMs};
 use serde::{Deserialize, Serialize};
 
-use super::Book;
-use crate::evidence::Cause;
-use crate::health::attribution::{Ambiguous, History, Spread};
-use crate::health::{Component, DAY_MS};
-use crate::ids::{GpuUuid, HostId, JobId};
-use crate::time::TimeMs;
+use crate::attribution::{Ambiguous, History, Spread};
+use crate::book::Book;
 
 /// Ends that are kept, newest last; those of the last day count.
 pub const ENDS_KEPT_MAX: usize = 4_096;

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::work::is_repair;
-use super::{Book, Effect, Place};
-use crate::health::component::{Actor, Change, Event, Phase};
-use crate::health::guard_rails::{Group, GroupKind, Incident, Proposal, Rail, Verdict};
-use crate::health::rules::{DeviceAction, HISTORY, LEMON};
-use crate::health::{Component, Scope, Weight};
-use crate::ids::HostId;
-use crate::time::TimeMs;
+use muster_model::health::{Component, DeviceAction, Phase, Scope, Weight};
+use muster_model::ids::HostId;
+use muster_model::time::TimeMs;
+
+use crate::book::work::is_repair;
+use crate::book::{Book, Effect, Place};
+use crate::component::{Actor, Change, Event};
+use crate::guard_rails::{Group, GroupKind, Incident, Proposal, Rail, Verdict};
+use crate::rules::{HISTORY, LEMON};
 
 /// Rules about file systems that hosts share.
 const STORAGE_RULES: [&str; 2] = ["mount_missing", "nfs_hang"];

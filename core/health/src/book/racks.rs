@@ -1,11 +1,12 @@
 //! What hosts say one by one of what they share: a rule about racks holds of a rack once it holds of enough of its hosts.
 
-use super::{Book, Effect};
-use crate::health::component::Held;
-use crate::health::guard_rails::{Group, GroupKind, Incident};
-use crate::health::rules::{Mode, Rule};
-use crate::health::{Action, Component, Finding, Severity};
-use crate::ids::HostId;
+use muster_model::health::{Action, Component, Finding, Severity};
+use muster_model::ids::HostId;
+
+use crate::book::{Book, Effect};
+use crate::component::Held;
+use crate::guard_rails::{Group, GroupKind, Incident};
+use crate::rules::{Mode, Rule};
 
 /// A rack.
 #[derive(Clone, Copy, Debug)]

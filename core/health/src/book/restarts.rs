@@ -1,12 +1,12 @@
 //! Services that a rule has started again, while it keeps something off their host: nothing that runs there is ended for it.
 
-use super::work::Order;
-use super::{Book, Effect};
-use crate::health::component::{Condition, Held, Restart};
-use crate::health::rules::DeviceAction;
-use crate::health::{Component, MINUTE_MS};
-use crate::ids::HostId;
-use crate::time::TimeMs;
+use muster_model::health::{Component, DeviceAction};
+use muster_model::ids::HostId;
+use muster_model::time::{MINUTE_MS, TimeMs};
+
+use crate::book::work::Order;
+use crate::book::{Book, Effect};
+use crate::component::{Condition, Held, Restart};
 
 /// Hosts whose services are started again at one time: a rule that is wrong everywhere must not stop them everywhere.
 const AT_ONCE_MAX: usize = 8;

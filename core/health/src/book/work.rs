@@ -1,15 +1,15 @@
 //! Repairs and checks: which are due, which a worker is to carry out, and what became of them.
 
+use muster_model::health::{Component, DeviceAction, Phase};
+use muster_model::ids::{GpuUuid, HostId};
+use muster_model::time::TimeMs;
+use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 
-use super::{Book, Effect};
-use crate::health::Component;
-use crate::health::component::{Condition, Event, Phase};
-use crate::health::flaps::Flaps;
-use crate::health::rules::{DeviceAction, LEMON};
-use crate::health::words::words;
-use crate::ids::{GpuUuid, HostId};
-use crate::time::TimeMs;
+use crate::book::{Book, Effect};
+use crate::component::{Condition, Event};
+use crate::flaps::Flaps;
+use crate::rules::LEMON;
 
 /// Strikes from which on a check is thorough; from the next one on only a person gives the component back.
 const THOROUGH_STRIKES: u32 = 3;

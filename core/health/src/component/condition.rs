@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use muster_model::health::{Hold, Phase};
+use muster_model::time::{DAY_MS, TimeMs};
 use serde::{Deserialize, Serialize};
 
-use super::strikes::MANUAL_STRIKES;
-use super::transitions::next;
-use super::{Actor, Change, Event, Patience, Phase, Strikes, Suspected};
-use crate::health::{DAY_MS, Hold};
-use crate::time::TimeMs;
+use crate::component::strikes::MANUAL_STRIKES;
+use crate::component::transitions::next;
+use crate::component::{Actor, Change, Event, Patience, Strikes, Suspected};
 
 /// Changes that a component remembers, newest last.
 pub(super) const HISTORY_MAX: usize = 32;

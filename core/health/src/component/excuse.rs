@@ -1,8 +1,9 @@
 //! What is taken back of what was done to a component, because many were struck at once.
 
-use super::{Change, Condition, Event, Patience, Phase};
-use crate::health::MINUTE_MS;
-use crate::time::TimeMs;
+use muster_model::health::Phase;
+use muster_model::time::{MINUTE_MS, TimeMs};
+
+use crate::component::{Change, Condition, Event, Patience};
 
 /// How long after a block an incident may take it back: the span in which hosts go together.
 const FORGIVEN_MS: u64 = MINUTE_MS;

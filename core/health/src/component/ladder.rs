@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
+use muster_model::health::DeviceAction;
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use super::Patience;
-use crate::health::rules::DeviceAction;
-use crate::time::TimeMs;
+use crate::component::Patience;
 
 /// Repairs that are remembered of a component: the newest ones.
 pub const REPAIRS_KEPT_MAX: u32 = 16;

@@ -11,10 +11,9 @@ mod strikes;
 mod suspected;
 mod transitions;
 
+use muster_model::time::TimeMs;
+use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
-
-use crate::health::words::words;
-use crate::time::TimeMs;
 
 pub use self::condition::{Condition, Held, Mute, Outcome, Refusal, Restart};
 pub use self::ladder::{REPAIRS_KEPT_MAX, Repairs};

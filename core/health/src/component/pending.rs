@@ -1,6 +1,8 @@
 //! What is kept for later while an admin holds a component: the accusation that counts once the admin's time is over.
 
-use super::{Change, Condition, Event, Outcome, Patience, Phase};
+use muster_model::health::Phase;
+
+use crate::component::{Change, Condition, Event, Outcome, Patience};
 
 impl Condition {
     /// Whether an admin holds it, and an accusation reaches farther than what is kept for later.

@@ -1,9 +1,7 @@
 //! How often a component failed, and what that costs it.
 
+use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, TimeMs};
 use serde::{Deserialize, Serialize};
-
-use crate::health::{DAY_MS, HOUR_MS, MINUTE_MS};
-use crate::time::TimeMs;
 
 /// Wait after the first strike; four times as long for each further one.
 const FIRST_WAIT_MS: u64 = 15 * MINUTE_MS;

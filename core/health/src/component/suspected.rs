@@ -1,10 +1,11 @@
 //! Who suspects a component: it is suspect as long as anybody does.
 
+use muster_model::health::Phase;
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use super::condition::HOLDS_MAX;
-use super::{Actor, Change, Condition, Event, Phase};
-use crate::time::TimeMs;
+use crate::component::condition::HOLDS_MAX;
+use crate::component::{Actor, Change, Condition, Event};
 
 /// Who suspects a component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,9 +1,10 @@
 //! Components through days of faults, repairs and admins.
 
-use super::condition::{HISTORY_MAX, MUTES_MAX};
+use muster_model::health::DeviceAction;
+use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS};
+
 use super::*;
-use crate::health::rules::DeviceAction;
-use crate::health::{DAY_MS, HOUR_MS, MINUTE_MS};
+use crate::component::condition::{HISTORY_MAX, MUTES_MAX};
 
 fn minute(minutes: u64) -> TimeMs {
     TimeMs(minutes * MINUTE_MS)

@@ -1,6 +1,8 @@
 //! The one table of legal transitions.
 
-use super::{Event, Phase};
+use muster_model::health::Phase;
+
+use crate::component::Event;
 
 /// From where, by what, to where. What is not here is refused.
 ///

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_model::health::DeviceAction;
+use muster_model::ids::{GpuUuid, JobId};
+use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, TimeMs};
 use serde::{Deserialize, Serialize};
 
-use crate::health::rules::{
-    Blame, DeviceAction, Distinct, Often, RepeatPolicy, RuleSet, XID_13, XID_31, XID_REPEAT,
-    XidPolicy, XidSeverity,
+use crate::rules::{
+    Blame, Distinct, Often, RepeatPolicy, RuleSet, XID_13, XID_31, XID_REPEAT, XidPolicy,
+    XidSeverity,
 };
-use crate::health::{DAY_MS, HOUR_MS, MINUTE_MS};
-use crate::ids::{GpuUuid, JobId};
-use crate::time::TimeMs;
 
 /// XIDs of a GPU that lie closer together than this are one burst (NVSentinel: 3 minutes).
 const BURST_MS: u64 = 3 * MINUTE_MS;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::GpuUuid;
-use crate::time::TimeMs;
+use muster_model::ids::GpuUuid;
+use muster_model::time::TimeMs;
 
 /// Equal XIDs of a GPU within this span are one (NCSA Delta: 5 s).
 const SPAN_MS: u64 = 5_000;

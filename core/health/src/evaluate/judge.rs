@@ -1,8 +1,9 @@
 //! What one XID or SXid means by itself: by its code, its registers or its text.
 
-use crate::health::kernel_log::{Recovery, Sxid, Xid};
-use crate::health::rules::{Codes, DeviceAction, Link5Then, SxidReach, TaskAction, XidSeverity};
-use crate::health::{Action, Charge, Scope, Severity};
+use muster_model::health::{Action, Charge, DeviceAction, Scope, Severity};
+
+use crate::kernel_log::{Recovery, Sxid, Xid};
+use crate::rules::{Codes, Link5Then, SxidReach, TaskAction, XidSeverity};
 
 /// NVLink errors of links before NVLink 5; what newer ones are judged like.
 const NVLINK: u32 = 74;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::health::rules::{Condition, Hold, Rule};
-use crate::health::{Component, HOUR_MS, Severity};
-use crate::time::TimeMs;
+use muster_model::health::{Component, Severity};
+use muster_model::time::{HOUR_MS, TimeMs};
 
-use super::window::Window;
+use crate::evaluate::window::Window;
+use crate::rules::{Condition, Hold, Rule};
 
 /// Pairs of rule and component that are remembered: 128 GPUs and 16 adapters with all shipped rules fit.
 pub(super) const TRACKS_MAX: usize = 16_384;

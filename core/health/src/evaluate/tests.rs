@@ -1,13 +1,14 @@
 //! Windows, thresholds, floods and repetitions over played time.
 
-use super::bursts::GPUS_MAX;
-use super::readings::TRACKS_MAX;
+use muster_model::health::{Component, DeviceAction, Severity};
+use muster_model::ids::{GpuUuid, HostId, JobId};
+use muster_model::time::{HOUR_MS, MINUTE_MS, SECOND_MS, TimeMs};
+
 use super::*;
-use crate::health::kernel_log::{BusMap, Cursor, Event, Scanner, Trust};
-use crate::health::rules::{DeviceAction, Hold, RuleSet};
-use crate::health::{Component, HOUR_MS, MINUTE_MS, SECOND_MS, Severity};
-use crate::ids::{GpuUuid, HostId, JobId};
-use crate::time::TimeMs;
+use crate::evaluate::bursts::GPUS_MAX;
+use crate::evaluate::readings::TRACKS_MAX;
+use crate::kernel_log::{BusMap, Cursor, Event, Scanner, Trust};
+use crate::rules::{Hold, RuleSet};
 
 fn second(seconds: u64) -> TimeMs {
     TimeMs(seconds * SECOND_MS)

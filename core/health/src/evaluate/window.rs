@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::health::rules::Hold;
-use crate::time::TimeMs;
+use crate::rules::Hold;
 
 /// What one condition remembers of its readings: at most `COUNT_MAX` of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

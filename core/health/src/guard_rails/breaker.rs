@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
-
-use crate::time::TimeMs;
 
 /// Proposals that are remembered: more are as many.
 const PROPOSALS_KEPT_MAX: usize = 1_024;

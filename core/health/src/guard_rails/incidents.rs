@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use muster_model::ids::HostId;
+use muster_model::time::{MINUTE_MS, SECOND_MS, TimeMs};
+use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
-
-use crate::health::words::words;
-use crate::health::{MINUTE_MS, SECOND_MS};
-use crate::ids::HostId;
-use crate::time::TimeMs;
 
 /// Hosts that go bad within this span went together.
 const TOGETHER_MS: u64 = MINUTE_MS;

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use muster_model::health::Weight;
+use muster_model::ids::{HostId, JobId};
+use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, TimeMs};
 use serde::{Deserialize, Serialize};
 
-use super::{Breaker, PoolView, Proposal, Rail, Refused, Verdict};
-use crate::health::{DAY_MS, HOUR_MS, MINUTE_MS, Weight};
-use crate::ids::{HostId, JobId};
-use crate::time::TimeMs;
+use crate::guard_rails::{Breaker, PoolView, Proposal, Rail, Refused, Verdict};
 
 /// Blocks of the last hour that a pool remembers.
 const RECENT_MAX: usize = 4_096;

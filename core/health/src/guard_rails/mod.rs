@@ -7,12 +7,11 @@ mod breaker;
 mod incidents;
 mod ledger;
 
+use muster_model::health::{Component, Scope, Weight};
+use muster_model::ids::{HostId, JobId};
+use muster_model::time::TimeMs;
+use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
-
-use crate::health::words::words;
-use crate::health::{Component, Scope, Weight};
-use crate::ids::{HostId, JobId};
-use crate::time::TimeMs;
 
 pub use self::breaker::Breaker;
 pub use self::incidents::{Group, GroupKind, Incident, Incidents};

@@ -1,10 +1,11 @@
 //! Rails under buggy jobs, bad rules and whole racks.
 
-use super::incidents::GROUPS_MAX;
-use super::ledger::CAUSERS_MAX;
+use muster_model::ids::GpuUuid;
+use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
+
 use super::*;
-use crate::health::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
-use crate::ids::GpuUuid;
+use crate::guard_rails::incidents::GROUPS_MAX;
+use crate::guard_rails::ledger::CAUSERS_MAX;
 
 /// A pool of 100 hosts with eight GPUs each.
 const POOL: PoolView = PoolView {

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use muster_model::ids::GpuUuid;
+use muster_model::limits;
 use serde::{Deserialize, Serialize};
-
-use crate::ids::GpuUuid;
-use crate::limits;
 
 /// A device's place: domain, bus and device. The function is left out: a GPU has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! What the kernel says of its host: one table of how lines begin and what they hold.
 
-use super::bus::BusId;
+use crate::kernel_log::bus::BusId;
 
 /// A line that a rule counts.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! XIDs and SXids in the lines of NVIDIA's drivers.
 
-use crate::health::words::words;
-use crate::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
+use muster_model::word_enum;
 
-use super::bus::BusId;
+use crate::kernel_log::bus::BusId;
 
 /// Registers that a line may carry.
 const WORDS_MAX: usize = 8;

@@ -1,10 +1,11 @@
 //! From raw records to what they mean.
 
-use super::bus::{BusId, BusMap};
-use super::host::{self, HostSign};
-use super::nvidia::{self, Line, Sxid, Xid};
-use super::record::{Cursor, Heard, Record, RecordError};
-use crate::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
+
+use crate::kernel_log::bus::{BusId, BusMap};
+use crate::kernel_log::host::{self, HostSign};
+use crate::kernel_log::nvidia::{self, Line, Sxid, Xid};
+use crate::kernel_log::record::{Cursor, Heard, Record, RecordError};
 
 /// Records that may lie between the lines which together say that a GPU is gone.
 const PARTS_APART_MAX: u64 = 16;

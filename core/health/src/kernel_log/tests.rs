@@ -1,7 +1,8 @@
 //! Lines as drivers and kernels write them, and what they mean.
 
+use muster_model::ids::GpuUuid;
+
 use super::*;
-use crate::ids::GpuUuid;
 
 const BOOT: &str = "5f1c7a3e-0000-4000-8000-000000000001";
 

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use muster_model::time::{DAY_MS, MINUTE_MS, TimeMs};
 use serde::{Deserialize, Serialize};
-
-use crate::health::{DAY_MS, MINUTE_MS};
-use crate::time::TimeMs;
 
 /// A week: the half-life of what speaks against a host.
 const WEEK_MS: u64 = 7 * DAY_MS;

@@ -6,7 +6,7 @@
 mod binomial;
 mod counts;
 
-use crate::health::words::words;
+use muster_model::word_enum;
 
 pub use self::binomial::{ONE, Rate, at_least};
 pub use self::counts::{Counts, HostRecord};

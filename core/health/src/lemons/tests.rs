@@ -1,14 +1,15 @@
 //! The binomial tail against exact figures, and fleets with and without a lemon.
 
+use muster_model::command::Exit;
+use muster_model::health::Class;
+use muster_model::ids::{HostId, JobId, TaskIndex};
+use muster_model::time::{DAY_MS, MINUTE_MS, TimeMs};
+
 use super::*;
-use crate::command::Exit;
-use crate::health::attribution::{self, Attribution, Class, Ended, History, TaskEnd};
-use crate::health::book::{BadEnd, Book, Excludes, Place, Program};
-use crate::health::guard_rails::PoolView;
-use crate::health::rules::RuleSet;
-use crate::health::{DAY_MS, MINUTE_MS};
-use crate::ids::{HostId, JobId, TaskIndex};
-use crate::time::TimeMs;
+use crate::attribution::{self, Attribution, Ended, History, TaskEnd};
+use crate::book::{BadEnd, Book, Excludes, Place, Program};
+use crate::guard_rails::PoolView;
+use crate::rules::RuleSet;
 
 /// Parts of a billion.
 fn ppb(trials: u32, failures: u32, rate: (u64, u64)) -> u64 {

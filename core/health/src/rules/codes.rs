@@ -1,12 +1,12 @@
 //! What XIDs of GPUs and SXids of NVSwitches mean: three tables, and how errors of NVLink 5 are read.
 
+use muster_model::health::{Charge, Scope, Severity};
+use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 
-use super::RuleError;
-use super::condition::read_span;
-use super::text::{Table, Value};
-use crate::health::words::words;
-use crate::health::{Charge, Scope, Severity};
+use crate::rules::RuleError;
+use crate::rules::condition::read_span;
+use crate::rules::text::{Table, Value};
 
 /// The lists of the table, in the order of `Codes`.
 const FIELDS: [&str; 3] = ["xids", "sxids", "links"];

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
+use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 
-use super::{COUNT_MAX, SPAN_MS_MAX};
-use crate::health::words::words;
-use crate::health::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
+use crate::rules::{COUNT_MAX, SPAN_MS_MAX};
 
 word_enum! {
     /// How a value is compared.

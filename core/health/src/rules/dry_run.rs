@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Condition, Hold, Rule, RuleSet, XID_REPEAT, XidSeverity, rails};
-use crate::health::evaluate::{XidSeen, Xids};
-use crate::health::{Component, Finding, Scope, Severity};
-use crate::time::TimeMs;
+use muster_model::health::{Component, Finding, Scope, Severity};
+use muster_model::time::TimeMs;
+
+use crate::evaluate::{XidSeen, Xids};
+use crate::rules::{Condition, Hold, Rule, RuleSet, XID_REPEAT, XidSeverity, rails};
 
 /// The rule of all XIDs, which their codes judge.
 const XID: &str = "xid";

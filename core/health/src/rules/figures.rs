@@ -1,12 +1,14 @@
 //! Figures of rules that the state itself counts for: no reading meets their conditions. What such a rule says decides, in one
 //! form of which the state reads its figure; another form is refused instead of shown and not heeded.
 
-use super::{Condition, Hold, Operator, Rule, RuleSet, SPAN_MS_MAX, Side, condition};
-use crate::health::component::REPAIRS_KEPT_MAX;
-use crate::health::evaluate::{OCCURRENCE_KEPT_MS, OCCURRENCES_PER_GPU_MAX};
-use crate::health::flaps::SILENCES_KEPT_MAX;
-use crate::health::lemons::LEMON_MILLI;
-use crate::health::{Action, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Scope, Severity};
+use muster_model::health::{Action, Scope, Severity};
+use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
+
+use crate::component::REPAIRS_KEPT_MAX;
+use crate::evaluate::{OCCURRENCE_KEPT_MS, OCCURRENCES_PER_GPU_MAX};
+use crate::flaps::SILENCES_KEPT_MAX;
+use crate::lemons::LEMON_MILLI;
+use crate::rules::{Condition, Hold, Operator, Rule, RuleSet, SPAN_MS_MAX, Side, condition};
 
 /// Fatal XIDs that come again and again.
 pub const XID_REPEAT: &str = "xid_repeat";

@@ -13,13 +13,14 @@ mod parse;
 mod rails;
 mod text;
 
+use muster_model::health::{Action, Charge, ComponentKind, Hold as Kept, Scope, Severity, Weight};
+use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::health::component::Patience;
-use crate::health::guard_rails::RailsLimits;
-use crate::health::words::words;
-use crate::health::{Action, Charge, ComponentKind, Hold as Kept, Scope, Severity, Weight, checks};
+use crate::checks;
+use crate::component::Patience;
+use crate::guard_rails::RailsLimits;
 
 pub use self::codes::{
     Blame, Codes, DeviceAction, Distinct, Link5, Link5Then, RepeatPolicy, SxidPolicy, SxidReach,
@@ -43,7 +44,7 @@ pub const CONDITIONS_PER_SIDE_MAX: usize = 16;
 /// Readings or occurrences that one condition may ask for: they fit the bits of a machine word.
 pub const COUNT_MAX: u32 = 64;
 /// Longest span of a condition: 30 days, after which strikes are forgotten as well.
-pub const SPAN_MS_MAX: u64 = 30 * crate::health::DAY_MS;
+pub const SPAN_MS_MAX: u64 = 30 * muster_model::time::DAY_MS;
 
 word_enum! {
     /// What a rule's findings lead to.

@@ -1,14 +1,16 @@
 //! From a file's tables to rules, with every mistake named.
 
-use super::text::{self, Entry, Table, Value};
-use super::{
+use muster_model::health::{Action, Charge, ComponentKind, Scope, Weight};
+use muster_model::limits;
+use muster_model::time::{DAY_MS, SECOND_MS};
+
+use crate::component::{Patience, REPAIRS_KEPT_MAX};
+use crate::guard_rails::RailsLimits;
+use crate::rules::text::{self, Entry, Table, Value};
+use crate::rules::{
     CODES, CONDITIONS_PER_SIDE_MAX, Clears, Codes, Condition, FORMAT, Hold, Mode, Origin,
     RULES_MAX, Rule, RuleError, Side, figures, rails,
 };
-use crate::health::component::{Patience, REPAIRS_KEPT_MAX};
-use crate::health::guard_rails::RailsLimits;
-use crate::health::{Action, Charge, ComponentKind, DAY_MS, SECOND_MS, Scope, Weight};
-use crate::limits;
 
 /// What may stand before the first rule.
 const HEAD: [&str; 5] = [

@@ -1,9 +1,9 @@
 //! The table `[rails]`: how much harm the rules together may do.
 
-use super::RuleError;
-use super::parse::{SPAN_S_MAX, span_ms};
-use super::text::{Entry, Table, Value};
-use crate::health::guard_rails::RailsLimits;
+use crate::guard_rails::RailsLimits;
+use crate::rules::RuleError;
+use crate::rules::parse::{SPAN_S_MAX, span_ms};
+use crate::rules::text::{Entry, Table, Value};
 
 /// The table's name: no rule can have it.
 pub(super) const RAILS: &str = "rails";

@@ -2,7 +2,7 @@
 //!
 //! Every such file is TOML to any other tool. Ours reads no more than it needs, and knows the line of every value.
 
-use super::RuleError;
+use crate::rules::RuleError;
 
 /// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::health::book::WorkStep;
-use crate::health::{Component, Finding};
+use crate::health::{Component, Finding, WorkStep};
 use crate::ids::{HostId, LeadershipEpoch, RequestId};
 use crate::time::TimeMs;
 

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use muster_engine::state::RestartReason;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{
     Block, BlockTarget, Exit, GpuHealth, HostHealth, JobDefaults, Standing, StopCause, Victim,
 };
 use crate::event::{AccessChange, HealthNote, ReplicaChanged};
-use crate::health::{Component, attribution::Blame, component::Phase};
+use crate::health::{Blame, Component, Phase};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
-use crate::{lifecycle::JobPhase, spec::SuspendMode, state::RestartReason, time::TimeMs};
+use crate::lifecycle::JobPhase;
+use crate::spec::SuspendMode;
+use crate::time::TimeMs;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

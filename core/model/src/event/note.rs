@@ -1,6 +1,6 @@
 //! What people should know about health, by kind.
 
-use crate::health::words::words;
+use crate::word_enum;
 
 word_enum! {
     /// What kind of thing is to be known about health.

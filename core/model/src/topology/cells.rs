@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::host::Host;
 use crate::ids::HostId;
 use crate::limits;
-use crate::state::Host;
 use crate::topology::{Level, Topology, TreeFlaw};
 
 /// Separates the names in a cell's path.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::host::Host;
 use crate::ids::HostId;
-use crate::state::Host;
 use crate::topology::cells::{configured_inside, models, paths};
 use crate::topology::levels::{LevelVotes, Levels, in_order};
 use crate::topology::{

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_engine::feasibility::{Freed, Room};
+use muster_engine::state::{CellIndex, HostClass, State};
+use muster_model::host::Host;
+use muster_model::topology::GpuMask;
 
-use crate::feasibility::{Freed, Room};
-use crate::plan::capacity::left::{Left, Newcomers};
-use crate::plan::capacity::{Capacity, FreeHosts};
-use crate::state::{CellIndex, Host, HostClass, State};
-use crate::topology::GpuMask;
+use crate::capacity::left::{Left, Newcomers};
+use crate::capacity::{Capacity, FreeHosts};
 
 impl<'a> Capacity<'a> {
     /// All that the cluster has. It looks at every host.

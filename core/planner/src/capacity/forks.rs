@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_engine::feasibility::Asker;
+use muster_engine::state::{CellIndex, HostClass, Job};
+use muster_model::command::Victim;
+use muster_model::host::{Gpu, Host};
+use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::topology::GpuMask;
 
-use crate::command::Victim;
-use crate::feasibility::Asker;
-use crate::ids::{HostId, JobId, UnitIndex};
-use crate::plan::capacity::left::Left;
-use crate::plan::capacity::{Capacity, FreeHosts, Masks};
-use crate::state::{CellIndex, Gpu, Host, HostClass, Job};
-use crate::topology::GpuMask;
+use crate::capacity::left::Left;
+use crate::capacity::{Capacity, FreeHosts, Masks};
 
 impl<'a> Capacity<'a> {
     /// What there would be without these attempts.
@@ -188,7 +189,7 @@ impl<'a> Capacity<'a> {
         let before = left.free;
         let all = host.gpus.iter().enumerate();
         let free = all
-            .take(crate::limits::GPUS_PER_HOST_MAX)
+            .take(muster_model::limits::GPUS_PER_HOST_MAX)
             .filter(|(_, gpu)| self.counts_as_free(gpu))
             .fold(GpuMask::default(), |mask, (position, _)| {
                 mask.or(GpuMask::one(position))

@@ -1,10 +1,11 @@
 //! What a host has left in a round.
 
-use crate::feasibility::{Asker, Room};
-use crate::ids::JobId;
-use crate::plan::capacity::Capacity;
-use crate::state::Host;
-use crate::topology::GpuMask;
+use muster_engine::feasibility::{Asker, Room};
+use muster_model::host::Host;
+use muster_model::ids::JobId;
+use muster_model::topology::GpuMask;
+
+use crate::capacity::Capacity;
 
 /// What a host has left in the round.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +88,7 @@ impl Capacity<'_> {
     fn unclaimed_gpus(&self, host: &Host) -> GpuMask {
         let all = host.gpus.iter().enumerate();
         let free = all
-            .take(crate::limits::GPUS_PER_HOST_MAX)
+            .take(muster_model::limits::GPUS_PER_HOST_MAX)
             .filter(|(_, gpu)| gpu.is_free() && gpu.claim.is_none())
             .fold(GpuMask::default(), |mask, (position, _)| {
                 mask.or(GpuMask::one(position))

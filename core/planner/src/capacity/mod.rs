@@ -14,17 +14,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
+use muster_engine::feasibility::{Freed, unequipped};
+use muster_model::command::Planned;
+use muster_model::ids::{HostId, JobId, UnitIndex};
 
-use crate::command::Planned;
-use crate::feasibility::{Freed, unequipped};
-use crate::ids::{HostId, JobId, UnitIndex};
-use crate::plan::capacity::left::Left;
-use crate::plan::capacity::need::Likeness;
-pub(crate) use crate::plan::capacity::need::Need;
-pub(crate) use crate::plan::capacity::take::{positions, uuids};
-use crate::state::{CellIndex, Host, HostClass, State};
-use crate::time::TimeMs;
-use crate::topology::{GpuMask, HostCells};
+use crate::capacity::left::Left;
+use crate::capacity::need::Likeness;
+pub(crate) use crate::capacity::need::Need;
+pub(crate) use crate::capacity::take::{positions, uuids};
+use muster_engine::state::{CellIndex, HostClass, State};
+use muster_model::host::Host;
+use muster_model::time::TimeMs;
+use muster_model::topology::{GpuMask, HostCells};
 
 /// Hosts by their number of free GPUs of one class.
 pub(crate) type FreeHosts = OrdSet<(u32, HostId)>;
@@ -362,7 +363,7 @@ impl<'a> Capacity<'a> {
         if self.freed.has_unit(unit.0, unit.1) {
             return of_round.unwrap_or(0);
         }
-        crate::feasibility::tasks_of_group(self.state, job, host, need.group)
+        muster_engine::feasibility::tasks_of_group(self.state, job, host, need.group)
             + of_round.unwrap_or(0)
     }
 

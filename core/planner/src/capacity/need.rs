@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::feasibility::Asker;
-use crate::ids::{HostId, JobId};
-use crate::plan::capacity::Masks;
-use crate::spec::TaskGroup;
-use crate::state::{HostClass, State};
-use crate::topology::{GpuMask, Own};
+use muster_engine::feasibility::Asker;
+use muster_engine::state::{HostClass, State};
+use muster_model::ids::{HostId, JobId};
+use muster_model::spec::TaskGroup;
+use muster_model::topology::{GpuMask, Own};
+
+use crate::capacity::Masks;
 
 /// What one task needs of its host.
 #[derive(Clone, Copy)]

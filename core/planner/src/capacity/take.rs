@@ -1,11 +1,12 @@
 //! Giving out what is free.
 
-use crate::command::TaskPlacement;
-use crate::feasibility::Asker;
-use crate::ids::{GpuUuid, HostId, TaskIndex};
-use crate::plan::capacity::{Capacity, Need};
-use crate::state::Host;
-use crate::topology::GpuMask;
+use muster_engine::feasibility::Asker;
+use muster_model::command::TaskPlacement;
+use muster_model::host::Host;
+use muster_model::ids::{GpuUuid, HostId, TaskIndex};
+use muster_model::topology::GpuMask;
+
+use crate::capacity::{Capacity, Need};
 
 impl Capacity<'_> {
     /// Gives out room for `count` tasks on one host, which must have it; returns the GPUs of each.

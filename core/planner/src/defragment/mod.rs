@@ -15,17 +15,18 @@ mod search;
 
 use std::cell::Cell;
 
-use crate::command::{Moving, TaskPlacement, Victim};
-use crate::ids::UnitIndex;
-use crate::moves;
-use crate::plan::capacity::Capacity;
-use crate::plan::defragment::search::{FREED_MAX, Found, Search};
-use crate::plan::reserve;
-use crate::plan::running::{self, End, Running};
-use crate::plan::unit::{self, Lack, Shortage};
-use crate::quota::Defragment;
-use crate::state::Job;
-use crate::time::TimeMs;
+use muster_engine::moves;
+use muster_engine::state::Job;
+use muster_model::command::{Moving, TaskPlacement, Victim};
+use muster_model::ids::UnitIndex;
+use muster_model::quota::Defragment;
+use muster_model::time::TimeMs;
+
+use crate::capacity::Capacity;
+use crate::defragment::search::{FREED_MAX, Found, Search};
+use crate::reserve;
+use crate::running::{self, End, Running};
+use crate::unit::{self, Lack, Shortage};
 
 /// Whom to move where, and where the unit goes then.
 #[derive(Clone, Debug)]

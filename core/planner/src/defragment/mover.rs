@@ -1,9 +1,10 @@
 //! Units that may be moved.
 
-use crate::moves;
-use crate::plan::running::{End, Running, Useful};
-use crate::quota::Defragment;
-use crate::state::{Job, State};
+use muster_engine::moves;
+use muster_engine::state::{Job, State};
+use muster_model::quota::Defragment;
+
+use crate::running::{End, Running, Useful};
 
 /// Units that are put in order at most: the cheapest of a large cluster are enough to choose from.
 const MOVERS_MAX: usize = 8_192;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::HostId;
-use crate::plan::defragment::mover::Mover;
-use crate::spec::Within;
-use crate::state::{Job, State};
+use muster_engine::state::{Job, State};
+use muster_model::ids::HostId;
+use muster_model::spec::Within;
+
+use crate::defragment::mover::Mover;
 
 /// A cell above hosts, by its path; a host by itself where its cell is not known.
 type Place<'s> = (&'s str, HostId);

@@ -7,13 +7,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::command::{Move, TaskPlacement, Victim};
-use crate::ids::{GpuUuid, UnitIndex};
-use crate::plan::capacity::Capacity;
-use crate::plan::defragment::mover::Mover;
-use crate::plan::{prefix, unit};
-use crate::spec::Packing;
-use crate::state::Job;
+use muster_engine::state::Job;
+use muster_model::command::{Move, TaskPlacement, Victim};
+use muster_model::ids::{GpuUuid, UnitIndex};
+use muster_model::spec::Packing;
+
+use crate::capacity::Capacity;
+use crate::defragment::mover::Mover;
+use crate::{prefix, unit};
 
 /// Searches that begin anew because somebody fits nowhere else, or too many would have to go.
 const TRIES_MAX: usize = 16;

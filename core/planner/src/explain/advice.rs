@@ -5,21 +5,23 @@
 
 use std::collections::BTreeSet;
 
-use crate::apply::apply;
-use crate::command::{BlockTarget, Command};
-use crate::ids::{RequestId, UnitIndex};
-use crate::plan::blocker::{RoomShort, TopologyShort};
-use crate::plan::diagnose::first_group;
-use crate::plan::explain::patience::Patience;
-use crate::plan::explain::remedy::Remedy;
-use crate::plan::explain::turn::Met;
-use crate::plan::explain::{helps, queues};
-use crate::plan::potential::describe;
-use crate::plan::{Blocker, Change, LimitKind, LimitReached};
-use crate::quota::QueueConfig;
-use crate::spec::TaskGroup;
-use crate::state::{BlockChange, Host, Job, State};
-use crate::time::TimeMs;
+use muster_engine::apply::apply;
+use muster_engine::state::{BlockChange, Job, State};
+use muster_model::command::{BlockTarget, Command};
+use muster_model::host::Host;
+use muster_model::ids::{RequestId, UnitIndex};
+use muster_model::quota::QueueConfig;
+use muster_model::spec::TaskGroup;
+use muster_model::time::TimeMs;
+
+use crate::blocker::{RoomShort, TopologyShort};
+use crate::diagnose::first_group;
+use crate::explain::patience::Patience;
+use crate::explain::remedy::Remedy;
+use crate::explain::turn::Met;
+use crate::explain::{helps, queues};
+use crate::potential::describe;
+use crate::{Blocker, Change, LimitKind, LimitReached};
 
 /// Blocks that are tried out as the reason, one by one and then together.
 const BLOCKS_TRIED_MAX: usize = 16;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use muster_engine::feasibility::unequipped;
+use muster_engine::state::{HostClass, Job, Shape, State};
+use muster_model::command::{GpuHealth, HostHealth};
+use muster_model::host::Host;
 use serde::{Deserialize, Serialize};
-
-use crate::command::{GpuHealth, HostHealth};
-use crate::feasibility::unequipped;
-use crate::state::{Host, HostClass, Job, Shape, State};
 
 /// Hosts of one class and what became of their GPUs: each is counted once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,17 +6,17 @@
 
 use std::collections::BTreeSet;
 
+use muster_engine::apply::apply;
+use muster_engine::state::{Attempt, Job, State};
+use muster_model::command::{Command, Exit, Placement, TaskOutcome, TaskReport};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::apply::apply;
-use crate::command::{Command, Exit, Placement, TaskOutcome, TaskReport};
-use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
-use crate::plan::explain::patience::Patience;
-use crate::plan::explain::turn::Met;
-use crate::plan::running::{Running, by_end};
-use crate::plan::{Blocker, Budget, Plan, plan};
-use crate::state::{Attempt, Job, State};
-use crate::time::TimeMs;
+use crate::explain::patience::Patience;
+use crate::explain::turn::Met;
+use crate::running::{Running, by_end};
+use crate::{Blocker, Budget, Plan, plan};
 
 /// Rounds that are planned ahead at most.
 const ROUNDS_MAX: usize = 256;

@@ -20,13 +20,14 @@ pub use forecast::{Basis, Start};
 pub use position::Position;
 pub use remedy::Remedy;
 
-use crate::cells::{CellShortage, CellsLeft};
-use crate::ids::JobId;
-use crate::plan::explain::patience::Patience;
-use crate::plan::explain::turn::Met;
-use crate::plan::{Blocker, at, rounds};
-use crate::state::{Job, State};
-use crate::time::TimeMs;
+use muster_engine::cells::{CellShortage, CellsLeft};
+use muster_engine::state::{Job, State};
+use muster_model::ids::JobId;
+use muster_model::time::TimeMs;
+
+use crate::explain::patience::Patience;
+use crate::explain::turn::Met;
+use crate::{Blocker, at, rounds};
 
 /// Why a job waits, and what would let it run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

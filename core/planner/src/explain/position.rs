@@ -1,9 +1,9 @@
 //! Where a job stands among those that wait.
 
+use muster_engine::state::{Job, Line, State};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::order::Order;
-use crate::state::{Job, Line, State};
+use crate::order::Order;
 
 /// Jobs that are counted ahead at most.
 const COUNTED_MAX: u64 = 65_536;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::apply::apply;
-use crate::command::Command;
-use crate::ids::RequestId;
-use crate::plan::{LimitKind, LimitReached};
-use crate::quota::{Amounts, Guarantee, Limits, QueueConfig, QueueTree};
-use crate::state::State;
-use crate::time::TimeMs;
+use muster_engine::apply::apply;
+use muster_engine::state::State;
+use muster_model::command::Command;
+use muster_model::ids::RequestId;
+use muster_model::quota::{Amounts, Guarantee, Limits, QueueConfig, QueueTree};
+use muster_model::time::TimeMs;
+
+use crate::{LimitKind, LimitReached};
 
 /// The state with another configuration of one queue; none if `apply` refuses it.
 pub(super) fn with_queue(

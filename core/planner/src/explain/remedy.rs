@@ -2,12 +2,12 @@
 
 use std::fmt;
 
+use muster_model::command::BlockTarget;
+use muster_model::ids::JobId;
+use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::command::BlockTarget;
-use crate::ids::JobId;
-use crate::plan::{Change, LimitReached};
-use crate::time::TimeMs;
+use crate::{Change, LimitReached};
 
 /// A change that would let a job run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,13 +1,14 @@
 //! What the planner does in a job's turn: that of the last round, which sees all that was decided before.
 
-use crate::command::Command;
-use crate::ids::UnitIndex;
-use crate::plan::Blocker;
-use crate::plan::order::Turn;
-use crate::plan::round::Round;
-use crate::plan::rounds::Last;
-use crate::state::{Job, Line, State};
-use crate::time::TimeMs;
+use muster_engine::state::{Job, Line, State};
+use muster_model::command::Command;
+use muster_model::ids::UnitIndex;
+use muster_model::time::TimeMs;
+
+use crate::Blocker;
+use crate::order::Turn;
+use crate::round::Round;
+use crate::rounds::Last;
 
 /// Jobs named that a job waits for.
 const DEPENDENCIES_NAMED_MAX: usize = 8;

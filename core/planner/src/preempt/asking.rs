@@ -1,10 +1,11 @@
 //! What a unit would hold.
 
-use crate::ids::{TaskIndex, UnitIndex};
-use crate::plan::capacity::Capacity;
-use crate::quota::Amounts;
-use crate::spec::TaskGroup;
-use crate::state::Job;
+use muster_engine::state::Job;
+use muster_model::ids::{TaskIndex, UnitIndex};
+use muster_model::quota::Amounts;
+use muster_model::spec::TaskGroup;
+
+use crate::capacity::Capacity;
 
 /// What the unit would hold, by the model that its GPUs would be of.
 pub(super) fn by_model(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> Vec<Amounts> {

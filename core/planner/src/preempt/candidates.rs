@@ -5,15 +5,15 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use imbl::OrdSet;
+use muster_engine::rights::{Right, Rights, lost_since_ms, lost_work_ms, protected_ms};
+use muster_engine::state::{AttemptClass, AttemptKey, Ground, Job, State};
+use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::quota::{Amounts, within};
+use muster_model::time::TimeMs;
 
-use crate::ids::{HostId, JobId, UnitIndex};
-use crate::plan::capacity::Capacity;
-use crate::plan::preempt::{Cost, Wanting};
-use crate::plan::running::{Running, Useful};
-use crate::quota::{Amounts, within};
-use crate::rights::{Right, Rights, lost_since_ms, lost_work_ms, protected_ms};
-use crate::state::{AttemptClass, AttemptKey, Ground, Job, State};
-use crate::time::TimeMs;
+use crate::capacity::Capacity;
+use crate::preempt::{Cost, Wanting};
+use crate::running::{Running, Useful};
 
 /// An attempt that may be stopped, and what that loses.
 #[derive(Clone, Copy)]

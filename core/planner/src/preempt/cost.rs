@@ -1,11 +1,11 @@
 //! What victims lose: the measure by which sets of them are compared.
 
-use crate::cells::Price;
+use muster_engine::cells::Price;
 
 /// What victims lose. Opportunistic work is lost first: only between sets that lose as much of the rest does it count.
 /// Between sets that lose equally much the highest priority counts, then the number of victims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::plan) struct Cost {
+pub(crate) struct Cost {
     pub(super) firm_ms: u64,
     pub(super) opportunistic_ms: u64,
     /// The highest of all.
@@ -27,7 +27,7 @@ impl Default for Cost {
 
 impl Cost {
     /// Of one victim that loses so much.
-    pub(in crate::plan) const fn of(opportunistic: bool, priority: i32, lost_ms: u64) -> Self {
+    pub(crate) const fn of(opportunistic: bool, priority: i32, lost_ms: u64) -> Self {
         Self {
             firm_ms: if opportunistic { 0 } else { lost_ms },
             opportunistic_ms: if opportunistic { lost_ms } else { 0 },
@@ -36,7 +36,7 @@ impl Cost {
         }
     }
 
-    pub(in crate::plan) const fn plus(self, other: Self) -> Self {
+    pub(crate) const fn plus(self, other: Self) -> Self {
         Self {
             firm_ms: self.firm_ms.saturating_add(other.firm_ms),
             opportunistic_ms: self.opportunistic_ms.saturating_add(other.opportunistic_ms),
@@ -50,7 +50,7 @@ impl Cost {
     }
 
     /// The same as cells are compared.
-    pub(in crate::plan) const fn price(self) -> Price {
+    pub(crate) const fn price(self) -> Price {
         Price {
             firm: self.firm_ms,
             opportunistic: self.opportunistic_ms,

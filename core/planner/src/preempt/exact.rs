@@ -3,9 +3,9 @@
 //! Sets are tried in the order of their candidates, the cheapest first; a branch ends where it cannot become cheaper
 //! than the best set known. Only sets with enough GPUs are tried out, each on a fork.
 
-use crate::plan::capacity::Capacity;
-use crate::plan::preempt::candidates::Candidate;
-use crate::plan::preempt::{Cost, Preemption, Search, names};
+use crate::capacity::Capacity;
+use crate::preempt::candidates::Candidate;
+use crate::preempt::{Cost, Preemption, Search, names};
 
 /// Sets that are tried out for one unit at most; past it the cheapest of those tried counts.
 pub(super) const TRIES_MAX: u32 = 512;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::command::TaskPlacement;
-use crate::ids::{GpuUuid, HostId};
-use crate::plan::running::Running;
+use muster_model::command::TaskPlacement;
+use muster_model::ids::{GpuUuid, HostId};
+
+use crate::running::Running;
 
 /// What a unit takes at its place.
 pub(super) struct InTheWay {

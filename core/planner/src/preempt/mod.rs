@@ -22,18 +22,20 @@ mod tests;
 
 use std::cell::OnceCell;
 
-use crate::command::{Standing, TaskPlacement, Victim};
-use crate::ids::UnitIndex;
-use crate::plan::allowance::{Allowance, is_limited};
-use crate::plan::capacity::Capacity;
-use crate::plan::preempt::candidates::{Candidate, Only, Pool};
-pub(super) use crate::plan::preempt::cost::Cost;
-use crate::plan::running::{Running, stopping};
-use crate::plan::unit;
-use crate::quota::Amounts;
-use crate::rights::{Preemptor, Rights, Subject};
-use crate::state::{Job, State, amounts_of};
-use crate::time::TimeMs;
+use muster_model::command::{Standing, TaskPlacement, Victim};
+use muster_model::ids::UnitIndex;
+
+use crate::allowance::{Allowance, is_limited};
+use crate::capacity::Capacity;
+use crate::preempt::candidates::{Candidate, Only, Pool};
+pub(super) use crate::preempt::cost::Cost;
+use muster_engine::rights::{Preemptor, Rights, Subject};
+use muster_engine::state::{Job, State, amounts_of};
+use muster_model::quota::Amounts;
+use muster_model::time::TimeMs;
+
+use crate::running::{Running, stopping};
+use crate::unit;
 
 /// Candidates among which all sets of victims are compared: no more sets than are tried out ([`exact::TRIES_MAX`]).
 const EXACT_CANDIDATES_MAX: usize = 9;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{HostId, TaskIndex};
-use crate::plan::capacity::Masks;
-use crate::plan::preempt::candidates::Candidate;
-use crate::plan::preempt::exact::{Exact, Item, TRIES_MAX};
-use crate::plan::preempt::{Cost, Preemption, Search};
-use crate::spec::TaskGroup;
-use crate::topology::GpuMask;
+use muster_model::ids::{HostId, TaskIndex};
+use muster_model::spec::TaskGroup;
+use muster_model::topology::GpuMask;
+
+use crate::capacity::Masks;
+use crate::preempt::candidates::Candidate;
+use crate::preempt::exact::{Exact, Item, TRIES_MAX};
+use crate::preempt::{Cost, Preemption, Search};
 
 /// What a host asks at least for room, and those who hold something there.
 struct Site<'c, 'a> {

@@ -5,11 +5,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::ids::HostId;
-use crate::limits;
-use crate::plan::preempt::candidates::Candidate;
-use crate::plan::preempt::{Cost, Preemption, Search, names, subject};
-use crate::plan::prefix;
+use muster_model::ids::HostId;
+use muster_model::limits;
+
+use crate::preempt::candidates::Candidate;
+use crate::preempt::{Cost, Preemption, Search, names, subject};
+use crate::prefix;
 
 /// Attempts that the last pass frees in all while it tries to give victims back one by one; beyond, all that are in the
 /// way stay victims.
@@ -72,7 +73,7 @@ impl<'a> Search<'_, 'a> {
     fn give_back_idle(
         &self,
         victims: &mut Vec<&Candidate<'a>>,
-        tasks: &mut Vec<crate::command::TaskPlacement>,
+        tasks: &mut Vec<muster_model::command::TaskPlacement>,
     ) {
         let in_the_way = super::in_the_way::InTheWay::of(tasks);
         let rest: Vec<&Candidate<'a>> = victims

@@ -4,13 +4,14 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
+use muster_engine::rights::lost_work_ms;
+use muster_harness::{Cluster, gang, single};
+use muster_model::command::{Claiming, Command, GpuHealth};
+use muster_model::ids::JobId;
+use muster_model::quota::{Guarantee, QueueConfig, QueueTree};
+use muster_model::spec::JobSpec;
+
 use super::*;
-use crate::command::{Claiming, Command, GpuHealth};
-use crate::ids::JobId;
-use crate::quota::{Guarantee, QueueConfig, QueueTree};
-use crate::rights::lost_work_ms;
-use crate::spec::JobSpec;
-use crate::testing::{Cluster, gang, single};
 
 /// SplitMix64.
 struct Draw(u64);
@@ -167,9 +168,9 @@ fn few_candidates_give_the_cheapest_victims_whenever_there_are_any() {
                 moving: None,
             });
             let mut state = capacity.state().clone();
-            let applied = crate::apply::apply(&mut state, wanting.now, &claim);
+            let applied = muster_engine::apply::apply(&mut state, wanting.now, &claim);
             assert!(applied.result.is_ok(), "seed {seed}: {applied:?}");
-            assert_eq!(crate::audit::audit(&state), [], "seed {seed}");
+            assert_eq!(muster_engine::audit::audit(&state), [], "seed {seed}");
         });
     }
     assert!(found > 200, "only {found} cases say anything");
@@ -189,7 +190,7 @@ fn where_all_are_not_enough_no_set_of_them_is_tried() {
     let mut wide = single("wide", 1, 4);
     wide.queue = "b".to_owned();
     wide.priority = 5;
-    wide.groups[0].resources.memory_mib = crate::limits::MEMORY_MIB_PER_TASK_MAX;
+    wide.groups[0].resources.memory_mib = muster_model::limits::MEMORY_MIB_PER_TASK_MAX;
     let job = cluster.submit(wide);
     cluster.state.time = cluster.now;
     let wanting = Wanting {

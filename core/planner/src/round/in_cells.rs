@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::command::{Claiming, Command, Standing};
-use crate::ids::UnitIndex;
-use crate::plan::Blocker;
-use crate::plan::order::Turn;
-use crate::plan::round::{Refusal, Round, Wanting, reserved};
-use crate::plan::vc::Found;
-use crate::state::{Job, amounts_of};
+use muster_engine::state::{Job, amounts_of};
+use muster_model::command::{Claiming, Command, Standing};
+use muster_model::ids::UnitIndex;
+
+use crate::Blocker;
+use crate::order::Turn;
+use crate::round::{Refusal, Round, Wanting, reserved};
+use crate::vc::Found;
 
 impl Round<'_> {
     /// Places a unit in cells of its virtual cluster, claims room there at the cost of others, or places it outside of

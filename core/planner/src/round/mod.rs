@@ -8,17 +8,18 @@ mod vacancies;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::command::{Command, Placement, Standing, TaskPlacement};
-use crate::ids::{JobId, TaskIndex, UnitIndex};
-use crate::plan::allowance::{Allowance, amounts_asked};
-use crate::plan::capacity::Capacity;
-use crate::plan::order::{Order, Turn};
-use crate::plan::running::{End, Running};
-use crate::plan::unit::{self, Shortage};
-use crate::plan::vc::Clusters;
-use crate::plan::{Blocker, Budget, Plan, Reason};
-use crate::state::{Claim, Job, Purpose, State, amounts_of};
-use crate::time::TimeMs;
+use muster_engine::state::{Claim, Job, Purpose, State, amounts_of};
+use muster_model::command::{Command, Placement, Standing, TaskPlacement};
+use muster_model::ids::{JobId, TaskIndex, UnitIndex};
+use muster_model::time::TimeMs;
+
+use crate::allowance::{Allowance, amounts_asked};
+use crate::capacity::Capacity;
+use crate::order::{Order, Turn};
+use crate::running::{End, Running};
+use crate::unit::{self, Shortage};
+use crate::vc::Clusters;
+use crate::{Blocker, Budget, Plan, Reason};
 
 /// What decides whether a unit finds room in this round, where room only shrinks: the place's number, the group that an
 /// independent task belongs to, and while something is reserved, how long it may run.

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::ids::{JobId, UnitIndex};
-use crate::plan::allowance::amounts_asked;
-use crate::plan::blocker::{CellsShort, KindQuota};
-use crate::plan::diagnose::Lacking;
-use crate::plan::round::{Refusal, Round};
-use crate::plan::unit::{self, Lack, Shortage};
-use crate::plan::{Blocker, potential};
-use crate::state::Job;
-use crate::time::TimeMs;
+use muster_engine::state::Job;
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::time::TimeMs;
+
+use crate::allowance::amounts_asked;
+use crate::blocker::{CellsShort, KindQuota};
+use crate::diagnose::Lacking;
+use crate::round::{Refusal, Round};
+use crate::unit::{self, Lack, Shortage};
+use crate::{Blocker, potential};
 
 /// Units for whose lack of room a round looks for the reason. Past it they lack resources, which is true of all.
 const DIAGNOSED_MAX: usize = 256;

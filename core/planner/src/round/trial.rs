@@ -1,15 +1,16 @@
 //! Whether a job would find room in its turn, as it is or with another specification.
 
-use crate::command::Standing;
-use crate::ids::UnitIndex;
-use crate::plan::order::Turn;
-use crate::plan::round::Round;
-use crate::plan::unit;
-use crate::state::{Job, amounts_of};
+use muster_engine::state::{Job, amounts_of};
+use muster_model::command::Standing;
+use muster_model::ids::UnitIndex;
+
+use crate::order::Turn;
+use crate::round::Round;
+use crate::unit;
 
 impl Round<'_> {
     /// Whether a unit would be placed now, at nobody's cost, within all limits. Nothing is given out.
-    pub(in crate::plan) fn finds_room(&self, turn: Turn, job: &Job, unit: UnitIndex) -> bool {
+    pub(crate) fn finds_room(&self, turn: Turn, job: &Job, unit: UnitIndex) -> bool {
         let limited = self.order.line(turn.line).limited;
         let within_limits = |standing: &Standing, tasks: &[_]| {
             let amounts = amounts_of(&self.state.hosts, &job.spec, tasks);

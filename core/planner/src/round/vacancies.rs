@@ -2,13 +2,14 @@
 //!
 //! Nobody is preempted for them: a gang for which nobody makes room is restarted whole in the end, and asks for room as any.
 
-use crate::command::{Command, MemberSwap};
-use crate::ids::UnitIndex;
-use crate::limits;
-use crate::plan::allowance::is_limited;
-use crate::plan::round::Round;
-use crate::plan::unit;
-use crate::state::{Attempt, Job, Vacancy, amounts_of};
+use muster_engine::state::{Attempt, Job, Vacancy, amounts_of};
+use muster_model::command::{Command, MemberSwap};
+use muster_model::ids::UnitIndex;
+use muster_model::limits;
+
+use crate::allowance::is_limited;
+use crate::round::Round;
+use crate::unit;
 
 impl Round<'_> {
     /// Puts a new member in each vacant place for which there is room.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::feasibility::Asker;
-use crate::ids::{HostId, TaskIndex};
-use crate::plan::capacity::{Capacity, Masks, Need};
-use crate::spec::{Packing, TaskGroup, Within};
-use crate::state::{HostClass, State};
-use crate::topology::{GpuMask, Level, Own, Topology};
+use muster_engine::feasibility::Asker;
+use muster_engine::state::{HostClass, State};
+use muster_model::ids::{HostId, TaskIndex};
+use muster_model::spec::{Packing, TaskGroup, Within};
+use muster_model::topology::{GpuMask, Level, Own, Topology};
+
+use crate::capacity::{Capacity, Masks, Need};
 
 /// A cell that tasks share, from hosts up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

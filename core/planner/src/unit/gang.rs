@@ -6,15 +6,16 @@
 
 use std::collections::BTreeSet;
 
-use crate::command::TaskPlacement;
-use crate::ids::HostId;
-use crate::plan::capacity::{Capacity, Masks};
-use crate::plan::unit::ask::{Ask, Part, Shared};
-use crate::plan::unit::exact::Found;
-use crate::plan::unit::greedy::{self, Short};
-use crate::plan::unit::{Placed, Shortage, exact, shortage};
-use crate::state::HostClass;
-use crate::topology::{GpuMask, Level};
+use muster_engine::state::HostClass;
+use muster_model::command::TaskPlacement;
+use muster_model::ids::HostId;
+use muster_model::topology::{GpuMask, Level};
+
+use crate::capacity::{Capacity, Masks};
+use crate::unit::ask::{Ask, Part, Shared};
+use crate::unit::exact::{self, Found};
+use crate::unit::greedy::{self, Short};
+use crate::unit::{Placed, Shortage, shortage};
 
 /// Ways to give models to groups that are tried: those with one model for all groups come first.
 const MODEL_CHOICES_MAX: usize = 64;

@@ -8,12 +8,13 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::command::TaskPlacement;
-use crate::ids::HostId;
-use crate::plan::capacity::{Capacity, FreeHosts, Need, uuids};
-use crate::plan::unit::ask::{Ask, Part, task_of};
-use crate::plan::unit::gang::{Preferences, Way, subgroups};
-use crate::topology::{GpuMask, Level, Own};
+use muster_model::command::TaskPlacement;
+use muster_model::ids::HostId;
+use muster_model::topology::{GpuMask, Level, Own};
+
+use crate::capacity::{Capacity, FreeHosts, Need, uuids};
+use crate::unit::ask::{Ask, Part, task_of};
+use crate::unit::gang::{Preferences, Way, subgroups};
 
 /// How far a gang came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,13 +1,14 @@
 //! One new member of a gang that goes on: where its group allows it, beside the others, by best fit.
 
-use crate::command::TaskPlacement;
-use crate::feasibility::{Asker, check_member};
-use crate::ids::{HostId, UnitIndex};
-use crate::plan::capacity::{Capacity, Masks, uuids};
-use crate::plan::unit::ask::{Ask, Part, Shared};
-use crate::spec::TaskGroup;
-use crate::state::{Attempt, HostClass, Job, State, TaskRun, Vacancy};
-use crate::topology::{GpuMask, Own};
+use muster_engine::feasibility::{Asker, check_member};
+use muster_engine::state::{Attempt, HostClass, Job, State, TaskRun, Vacancy};
+use muster_model::command::TaskPlacement;
+use muster_model::ids::{HostId, UnitIndex};
+use muster_model::spec::TaskGroup;
+use muster_model::topology::{GpuMask, Own};
+
+use crate::capacity::{Capacity, Masks, uuids};
+use crate::unit::ask::{Ask, Part, Shared};
 
 /// Finds and takes room for whoever takes a vacant place, elsewhere than where the member before was lost if there is room
 /// elsewhere; none if there is none.

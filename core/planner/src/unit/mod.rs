@@ -8,15 +8,16 @@ mod member;
 mod shortage;
 mod single;
 
-use crate::command::TaskPlacement;
-use crate::feasibility::Asker;
-use crate::ids::UnitIndex;
-use crate::plan::capacity::Capacity;
-use crate::plan::unit::ask::Ask;
-pub(crate) use crate::plan::unit::member::place_member;
-pub(crate) use crate::plan::unit::shortage::Lack;
-pub(crate) use crate::plan::unit::shortage::Shortage;
-use crate::state::Job;
+use muster_engine::feasibility::Asker;
+use muster_model::command::TaskPlacement;
+use muster_model::ids::UnitIndex;
+
+use crate::capacity::Capacity;
+use crate::unit::ask::Ask;
+pub(crate) use crate::unit::member::place_member;
+pub(crate) use crate::unit::shortage::Lack;
+pub(crate) use crate::unit::shortage::Shortage;
+use muster_engine::state::Job;
 
 /// Where a unit goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! Why a unit does not fit now.
 
-use crate::plan::capacity::Capacity;
-use crate::plan::unit::ask::{Ask, Part};
-use crate::plan::unit::greedy::Short;
-use crate::state::HostClass;
+use muster_engine::state::HostClass;
+
+use crate::capacity::Capacity;
+use crate::unit::ask::{Ask, Part};
+use crate::unit::greedy::Short;
 
 /// Why a unit does not fit now.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! An independent task: best fit over the models that will do.
 
-use crate::command::TaskPlacement;
-use crate::plan::capacity::{Capacity, uuids};
-use crate::plan::unit::ask::{Ask, Part, Shared, task_of};
-use crate::plan::unit::{Lack, Placed, Shortage, shortage};
-use crate::topology::Own;
+use muster_model::command::TaskPlacement;
+use muster_model::topology::Own;
+
+use crate::capacity::{Capacity, uuids};
+use crate::unit::ask::{Ask, Part, Shared, task_of};
+use crate::unit::{Lack, Placed, Shortage, shortage};
 
 pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed, Shortage> {
     let Some(part) = ask.parts.first() else {

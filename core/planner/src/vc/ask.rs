@@ -4,14 +4,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cells::{Allocation, Piece, Request};
-use crate::command::TaskPlacement;
-use crate::ids::{HostId, TaskIndex, UnitIndex};
-use crate::plan::capacity::uuids;
-use crate::plan::vc::hosts::Hosts;
-use crate::spec::TaskGroup;
-use crate::state::{Job, State};
-use crate::topology::{GpuMask, Level};
+use muster_engine::cells::{Allocation, Piece, Request};
+use muster_engine::state::{Job, State};
+use muster_model::command::TaskPlacement;
+use muster_model::ids::{HostId, TaskIndex, UnitIndex};
+use muster_model::spec::TaskGroup;
+use muster_model::topology::{GpuMask, Level};
+
+use crate::capacity::uuids;
+use crate::vc::hosts::Hosts;
 
 /// Ways to choose a model for every group that are tried, those with one model for all first.
 const MODELS_TRIED_MAX: usize = 64;

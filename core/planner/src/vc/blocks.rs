@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::cells::{Allocation, Request, Served, serve};
-use crate::ids::HostId;
-use crate::plan::vc::ask::Block;
-use crate::plan::vc::hosts::Hosts;
-use crate::plan::vc::shared_cells;
-use crate::topology::{CellId, GpuMask, Level};
+use muster_engine::cells::{Allocation, Request, Served, serve};
+use muster_model::ids::HostId;
+use muster_model::topology::{CellId, GpuMask, Level};
+
+use crate::vc::ask::Block;
+use crate::vc::hosts::Hosts;
+use crate::vc::shared_cells;
 
 /// Cells tried for the subgroups of one unit in all. Past it a gang may wait although its subgroups have room.
 const TRIED_MAX: usize = 512;

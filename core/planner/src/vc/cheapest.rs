@@ -2,19 +2,20 @@
 //!
 //! Whatever is found first is good enough to fall back to. A set of victims that is cheaper, if there is one, spares at
 //! least one of those found; so the search is made again sparing each of them in turn, the cheapest outcomes first, and
-//! so on with those. With enough tries for all of that, and where [`crate::cells::serve`] misses no room, nothing cheaper
+//! so on with those. With enough tries for all of that, and where [`muster_engine::cells::serve`] misses no room, nothing cheaper
 //! is missed; past [`TRIES_MAX`] the cheapest of those found counts.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cells::Allocation;
-use crate::ids::{JobId, UnitIndex};
-use crate::plan::preempt::Cost;
-use crate::plan::vc::ask::Ask;
-use crate::plan::vc::hosts::Hosts;
-use crate::plan::vc::{Clusters, Found};
+use muster_engine::cells::Allocation;
+use muster_model::ids::{JobId, UnitIndex};
+
+use crate::preempt::Cost;
+use crate::vc::ask::Ask;
+use crate::vc::hosts::Hosts;
+use crate::vc::{Clusters, Found};
 
 /// Searches that are made for one unit at most.
 const TRIES_MAX: usize = 128;
@@ -66,7 +67,8 @@ impl<'a> Clusters<'a> {
                 let mut further = spared.clone();
                 further.insert((victim.job, victim.unit));
                 if seen.insert(further.clone()) {
-                    let place = (number + 1) * crate::limits::VICTIMS_PER_CLAIM_MAX + position;
+                    let place =
+                        (number + 1) * muster_model::limits::VICTIMS_PER_CLAIM_MAX + position;
                     open.insert((cost, place), further);
                 }
             }

@@ -4,16 +4,17 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::cells::Allocation;
-use crate::command::{Command, Standing, Victim};
-use crate::ids::{JobId, UnitIndex};
-use crate::plan::capacity::Capacity;
-use crate::plan::vc::hosts::Force;
-use crate::plan::vc::{Clusters, Found};
-use crate::quota::Amounts;
-use crate::rights::{Preemptor, may_preempt};
-use crate::state::{AttemptClass, Ground, Job};
-use crate::topology::CellId;
+use muster_engine::cells::Allocation;
+use muster_engine::rights::{Preemptor, may_preempt};
+use muster_engine::state::{AttemptClass, Ground, Job};
+use muster_model::command::{Command, Standing, Victim};
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::quota::Amounts;
+use muster_model::topology::CellId;
+
+use crate::capacity::Capacity;
+use crate::vc::hosts::Force;
+use crate::vc::{Clusters, Found};
 
 /// Attempts that one unit takes off their cells at most. Past it those that bear it are stopped like others.
 const DOWNGRADES_MAX: usize = 64;
@@ -27,7 +28,7 @@ struct Yielding<'a> {
 
 impl<'a> Clusters<'a> {
     /// Finds room in cells for a unit, at the cost of others where it has the right.
-    pub(in crate::plan) fn find_by_force(
+    pub(crate) fn find_by_force(
         &self,
         capacity: &Capacity<'a>,
         job: &Job,

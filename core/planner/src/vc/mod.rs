@@ -20,15 +20,16 @@ mod tidy;
 
 use std::sync::Arc;
 
-use crate::cells::{Allocation, Request};
-use crate::command::{Command, Standing, TaskPlacement, Victim};
-use crate::feasibility::{self, Freed};
-use crate::ids::{JobId, UnitIndex};
-use crate::plan::capacity::Capacity;
-use crate::plan::vc::ask::Ask;
-use crate::plan::vc::hosts::{Force, Hosts};
-use crate::state::{Job, State};
-use crate::topology::{CellId, Level};
+use muster_engine::cells::{Allocation, Request};
+use muster_engine::feasibility::{self, Freed};
+use muster_engine::state::{Job, State};
+use muster_model::command::{Command, Standing, TaskPlacement, Victim};
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::topology::{CellId, Level};
+
+use crate::capacity::Capacity;
+use crate::vc::ask::Ask;
+use crate::vc::hosts::{Force, Hosts};
 
 /// Cells tried for a gang whose tasks have to share one. Past it a gang may wait although a cell has room.
 const SHARED_TRIED_MAX: usize = 128;
@@ -82,7 +83,7 @@ impl<'a> Clusters<'a> {
             true => { groups }.any(|group| group.resources.gpus > 0),
             false => job
                 .spec
-                .group_of(crate::ids::TaskIndex(unit.get()))
+                .group_of(muster_model::ids::TaskIndex(unit.get()))
                 .is_some_and(|(group, _)| group.resources.gpus > 0),
         }
     }
@@ -136,7 +137,7 @@ impl<'a> Clusters<'a> {
         self.allocation = found.allocation.clone();
         for task in &found.tasks {
             if let Some(host) = self.state.host(task.host) {
-                let gpus = crate::plan::capacity::positions(host, &task.gpus);
+                let gpus = crate::capacity::positions(host, &task.gpus);
                 self.allocation.take(task.host, gpus);
             }
         }
@@ -174,7 +175,7 @@ impl<'a> Clusters<'a> {
             .filter(|run| !run.gpus.is_empty())
             .filter_map(|run| {
                 let host = self.state.host(run.host)?;
-                Some((run.host, crate::plan::capacity::positions(host, &run.gpus)))
+                Some((run.host, crate::capacity::positions(host, &run.gpus)))
             })
             .collect();
         let queue = Arc::from(job.spec.queue.as_str());

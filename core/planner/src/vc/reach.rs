@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ids::{HostId, UnitIndex};
-use crate::plan::vc::Clusters;
-use crate::plan::vc::ask::Ask;
-use crate::plan::vc::hosts::Force;
-use crate::state::Job;
+use muster_engine::state::Job;
+use muster_model::ids::{HostId, UnitIndex};
+
+use crate::vc::Clusters;
+use crate::vc::ask::Ask;
+use crate::vc::hosts::Force;
 
 impl Clusters<'_> {
     /// False if the cluster's cells cannot hold a unit even if all were stopped in them that may be: looking for whom to

@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::cells::Request;
-use crate::ids::HostId;
-use crate::plan::vc::hosts::Hosts;
-use crate::topology::{CellId, GpuMask, Own};
+use muster_engine::cells::Request;
+use muster_model::ids::HostId;
+use muster_model::topology::{CellId, GpuMask, Own};
+
+use crate::vc::hosts::Hosts;
 
 impl Hosts<'_, '_> {
     /// The same tasks on the same hosts, on GPUs that lie closer together; none if nothing can be gained, or if that

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use muster_settings::{BrokenRule, LogFormat, LoggingSettings};
+use muster_service::settings::{BrokenRule, LogFormat, LoggingSettings};
 use tokio::time::{Instant, sleep_until};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
-use crate::levels::{InvalidLevel, LevelChange, Levels};
-use crate::recent::Recent;
+use crate::logging::levels::{InvalidLevel, LevelChange, Levels};
+use crate::logging::recent::Recent;
 
 static CONTROL: OnceLock<LogControl> = OnceLock::new();
 

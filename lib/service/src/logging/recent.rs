@@ -18,7 +18,10 @@ static LINES: Mutex<Ring> = Mutex::new(Ring::new());
 pub fn recent_lines() -> Vec<String> {
     let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     let lines: Vec<String> = lines.lines.iter().cloned().collect();
-    lines.iter().map(|line| crate::redact(line)).collect()
+    lines
+        .iter()
+        .map(|line| crate::logging::redact(line))
+        .collect()
 }
 
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::option::{Kind, SettingsOption};
-use crate::problem::Problem;
+use crate::settings::option::{Kind, SettingsOption};
+use crate::settings::problem::Problem;
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]

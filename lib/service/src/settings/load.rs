@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::Settings;
-use crate::given::{Given, Origin};
-use crate::option::{SettingsOption, defaults, options};
-use crate::position::{Positions, position};
-use crate::problem::{Problem, Problems, nearest, way_out};
+use crate::settings::Settings;
+use crate::settings::given::{Given, Origin};
+use crate::settings::option::{SettingsOption, defaults, options};
+use crate::settings::position::{Positions, position};
+use crate::settings::problem::{Problem, Problems, nearest, way_out};
 
 /// Settings, and where each value comes from.
 #[derive(Clone, Debug)]

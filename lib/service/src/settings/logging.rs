@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
-use crate::BrokenRule;
+use crate::settings::BrokenRule;
 
 /// What is logged if nobody says. Of a replica that is down, openraft warns at every beat; metrics and alerts tell that better.
 const DEFAULT_FILTER: &str = "info,openraft=error";

@@ -3,7 +3,7 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use crate::{FIRST_VERSION, Settings};
+use crate::settings::{FIRST_VERSION, Settings};
 
 /// One option of a role.
 #[derive(Clone, Debug, PartialEq)]

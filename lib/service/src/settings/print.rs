@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::Settings;
-use crate::option::{Kind, SettingsOption, options};
+use crate::settings::Settings;
+use crate::settings::option::{Kind, SettingsOption, options};
 
 /// Characters of a comment's line.
 const COMMENT_WIDTH: usize = 100;

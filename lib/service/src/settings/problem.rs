@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::given::Origin;
-use crate::option::SettingsOption;
+use crate::settings::given::Origin;
+use crate::settings::option::SettingsOption;
 
 /// How alike two names must be, from 0 to 1, for one to be suggested in the place of the other.
 const LIKENESS_MIN: f64 = 0.75;

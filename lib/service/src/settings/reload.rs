@@ -1,8 +1,8 @@
 //! What a changed file changes in a role that runs.
 
-use crate::Settings;
-use crate::load::Loaded;
-use crate::option::options;
+use crate::settings::Settings;
+use crate::settings::load::Loaded;
+use crate::settings::option::options;
 
 /// Options that differ between what runs and what was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! One step of a job's way.
 
-use crate::context::TraceContext;
-use crate::ids::{SpanId, TraceId};
-use crate::otlp;
+use crate::tracing::context::TraceContext;
+use crate::tracing::ids::{SpanId, TraceId};
+use crate::tracing::otlp;
 
 /// On which side of a call a span is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@
 //!       └ supervisor          from there until the supervisor says that the task is prepared, or runs
 //! ```
 
-use crate::ids::{SpanId, TraceId};
+use crate::tracing::ids::{SpanId, TraceId};
 
 /// The SDK's span, which knows its request and not its job before the answer.
 pub const SUBMIT: &str = "submit";

@@ -11,7 +11,7 @@ use ring::signature::{
 };
 use serde::Deserialize;
 
-use super::JwtError;
+use crate::jwt::JwtError;
 
 /// Why a file of keys cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -1,13 +1,13 @@
 //! In which version a state is written.
 
-use muster_core::command::{Exit, Standing};
-use muster_core::event::EventKind;
-use muster_core::ids::Revision;
-use muster_core::state::{Job, State, Unit};
-use muster_core::topology::Topology;
+use muster_engine::state::{Job, State, Unit};
+use muster_model::command::{Exit, Standing};
+use muster_model::event::EventKind;
+use muster_model::ids::Revision;
+use muster_model::topology::Topology;
 
-use super::{STATE_FORMAT, queue};
 use crate::log::command::{asks_for_layout, says_how_it_lives};
+use crate::log::state::{STATE_FORMAT, queue};
 
 /// The version before jobs said something about their own lives.
 const LEARNT_CELLS: u32 = 3;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use muster_core::ids::{HostId, Revision};
-use muster_core::state::{Gpu, Host};
-use muster_core::time::TimeMs;
+use muster_model::host::{Gpu, Host};
+use muster_model::ids::{HostId, Revision};
+use muster_model::time::TimeMs;
 
 use crate::convert::learnt::{learnt_from_wire, learnt_to_wire};
 use crate::convert::packed::{pack_gpu, pack_request, unpack_gpu, unpack_request};

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
-use muster_core::command::TaskPlacement;
-use muster_core::ids::{
-    AttemptEpoch, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex, UnitIndex,
-};
-use muster_core::spec::JobSpec;
-use muster_core::state::{
+use muster_engine::state::{
     Attempt, Barrier, Claim, Halt, Job, PastAttempt, PipelineMark, Purpose, StopOrder, TaskRun,
     Unit,
 };
-use muster_core::time::TimeMs;
+use muster_model::command::TaskPlacement;
+use muster_model::ids::{
+    AttemptEpoch, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex, UnitIndex,
+};
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
 
 use crate::convert::claim::{WirePurpose, purpose_to_wire};
 use crate::convert::job::late_members;

@@ -3,25 +3,25 @@
 use std::io;
 use std::sync::Arc;
 
-use muster_core::event::{Event, EventKind};
-use muster_core::health::book::Part;
-use muster_core::health::rules::RuleError;
-use muster_core::ids::{
-    HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, RequestId, Revision,
-};
-use muster_core::state::{
+use muster_engine::state::{
     Answer, EventLog, HealthRules, Hold, Job, Leadership, Losses, Refounding, Reliability,
     Replicas, State, StateParts, StoredAnswer, Unit,
 };
-use muster_core::time::TimeMs;
+use muster_health::book::Part;
+use muster_health::rules::RuleError;
+use muster_model::event::{Event, EventKind};
+use muster_model::ids::{
+    HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, RequestId, Revision,
+};
+use muster_model::time::TimeMs;
 
-use super::host::Models;
-use super::job::OpenUnit;
-use super::{host, job, queue};
 use crate::convert::ledger::ledger_from_wire;
 use crate::convert::packed::{pack_request, unpack_request};
 use crate::convert::{InvalidField, required};
 use crate::log::error::Field;
+use crate::log::state::host::{self, Models};
+use crate::log::state::job::{self, OpenUnit};
+use crate::log::state::queue;
 use crate::log::v1::state_record::Kind;
 use crate::log::{access, defaults, replicas, v1};
 

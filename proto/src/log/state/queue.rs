@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use muster_core::quota::QueueConfig;
-use muster_core::state::{History, Queue};
-use muster_core::time::TimeMs;
+use muster_engine::state::{History, Queue};
+use muster_model::quota::QueueConfig;
+use muster_model::time::TimeMs;
 
 use crate::log::error::Field;
 use crate::log::v1;

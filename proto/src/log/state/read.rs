@@ -2,14 +2,13 @@
 
 use std::io::{self, Read};
 
-use muster_core::state::State;
+use muster_engine::state::State;
 use prost::Message;
 
-use super::parts::Builder;
-use super::{MAGIC, RECORD_BYTES_MAX, STATE_FORMAT};
-use crate::log::LogError;
-use crate::log::v1;
+use crate::log::state::parts::Builder;
+use crate::log::state::{MAGIC, RECORD_BYTES_MAX, STATE_FORMAT};
 use crate::log::v1::state_record::Kind;
+use crate::log::{LogError, v1};
 
 /// Reads a state and derives its look-ups again. Bytes after the end record are left in `source`.
 ///

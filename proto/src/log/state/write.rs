@@ -2,15 +2,17 @@
 
 use std::io::{self, Write};
 
-use muster_core::ids::Revision;
-use muster_core::state::{Job, State};
-use muster_core::topology::Topology;
+use muster_engine::state::{Job, State};
+use muster_model::ids::Revision;
+use muster_model::topology::Topology;
 use prost::Message;
 
-use super::format::format_of;
-use super::parts::{answer_to_wire, event_to_wire, mark_to_wire, part_to_wire, refounding_to_wire};
-use super::{MAGIC, RECORD_BYTES_MAX, TASKS_PER_RECORD_MAX, host, job, queue};
 use crate::convert::ledger::ledger_to_wire;
+use crate::log::state::format::format_of;
+use crate::log::state::parts::{
+    answer_to_wire, event_to_wire, mark_to_wire, part_to_wire, refounding_to_wire,
+};
+use crate::log::state::{MAGIC, RECORD_BYTES_MAX, TASKS_PER_RECORD_MAX, host, job, queue};
 use crate::log::v1::state_record::Kind;
 use crate::log::{access, claim, defaults, replicas, v1};
 

@@ -7,8 +7,8 @@ mod samples;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use muster_core::command::Command;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::command::Command;
 use muster_proto::log::{
     COMMAND_FORMAT, LogError, STATE_FORMAT, command_format_shown, decode_command, encode_command,
     read_state, write_state,

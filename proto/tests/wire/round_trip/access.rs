@@ -1,12 +1,12 @@
 //! Drawn commands about users and join tokens.
 
-use muster_core::access::{JoinGrant, Role, TokenHash, User};
-use muster_core::command::AccessCommand;
+use muster_model::access::{JoinGrant, Role, TokenHash, User};
+use muster_model::command::AccessCommand;
 use proptest::collection::btree_set;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::strategies::{request, text};
+use crate::round_trip::strategies::{request, text};
 
 pub(crate) fn command() -> impl Strategy<Value = AccessCommand> {
     let add = (request(), text(), text(), user());

@@ -1,14 +1,14 @@
 //! Claims and standings.
 
-use muster_core::command::{Claiming, Command, Move, Moving, Standing, Victim};
-use muster_core::ids::HostId;
-use muster_core::time::TimeMs;
-use muster_core::topology::{CellId, GpuMask, Level};
+use muster_model::command::{Claiming, Command, Move, Moving, Standing, Victim};
+use muster_model::ids::HostId;
+use muster_model::time::TimeMs;
+use muster_model::topology::{CellId, GpuMask, Level};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::{epoch, job, leader, placed_tasks, text, unit};
+use crate::round_trip::{epoch, job, leader, placed_tasks, text, unit};
 
 fn cell() -> impl Strategy<Value = CellId> {
     prop_oneof![

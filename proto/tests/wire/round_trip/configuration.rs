@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::Command;
-use muster_core::quota::{
+use muster_model::command::Command;
+use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder,
     QueueTree,
 };
-use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
+use muster_model::topology::{CellGroup, CellPlace, HostShape, Topology};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
-use super::{request, text};
+use crate::round_trip::{request, text};
 
 /// Queues of valid trees.
 const QUEUES: [&str; 4] = ["default", "research", "research/vision", "production"];

@@ -1,11 +1,11 @@
 //! Arbitrary containers.
 
-use muster_core::spec::{Container, Mount, PullPolicy};
+use muster_model::spec::{Container, Mount, PullPolicy};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::text;
+use crate::round_trip::text;
 
 pub(super) fn container() -> impl Strategy<Value = Container> {
     let pull = prop_oneof![

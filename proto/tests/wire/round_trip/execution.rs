@@ -1,12 +1,12 @@
 //! Arbitrary ways of running tasks.
 
-use muster_core::spec::{CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind};
+use muster_model::spec::{CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
-use super::container::container;
-use super::text;
+use crate::round_trip::container::container;
+use crate::round_trip::text;
 
 pub(super) fn execution() -> impl Strategy<Value = Execution> {
     let limit = (option::of(any::<u64>()), option::of(any::<u64>()))

@@ -1,13 +1,11 @@
 //! Anything about health.
 
-use muster_core::beat::WorkDone;
-use muster_core::command::HealthCommand;
-use muster_core::desired::HealthDuties;
-use muster_core::health::book::{Order, WorkStep};
-use muster_core::health::rules::DeviceAction;
-use muster_core::health::{Component, Finding, Severity};
-use muster_core::ids::Revision;
-use muster_core::time::TimeMs;
+use muster_engine::desired::HealthDuties;
+use muster_model::beat::WorkDone;
+use muster_model::command::HealthCommand;
+use muster_model::health::{Component, DeviceAction, Finding, Order, Severity, WorkStep};
+use muster_model::ids::Revision;
+use muster_model::time::TimeMs;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

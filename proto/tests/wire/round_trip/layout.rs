@@ -1,11 +1,11 @@
 //! What jobs ask of the scheduler beside resources.
 
-use muster_core::spec::{Layout, Packing, Scheduling, Within};
+use muster_model::spec::{Layout, Packing, Scheduling, Within};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::{gpu, text};
+use crate::round_trip::{gpu, text};
 
 fn within() -> impl Strategy<Value = Within> {
     (text(), any::<bool>()).prop_map(|(level, required)| Within { level, required })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_core::spec::{
+use muster_model::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle, Pipeline,
     PipelineDependency, PipelineJob, StopWarning, SuspendMode,
 };
@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::{job, spec, text};
+use crate::round_trip::{job, spec, text};
 
 pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
     let numbers = (

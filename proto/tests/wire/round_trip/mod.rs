@@ -6,16 +6,16 @@ mod health;
 #[path = "round_trip/strategies.rs"]
 mod strategies;
 
-use muster_core::apply::apply;
-use muster_core::beat::Beat;
-use muster_core::command::{Command, HostRegistration, JobDefaults, TaskOutcome, TaskReport};
-use muster_core::desired::DesiredState;
-use muster_core::event::EventKind;
-use muster_core::ids::{LeadershipEpoch, ReplicaId};
-use muster_core::plan::{Budget, plan};
-use muster_core::spec::JobSpec;
-use muster_core::state::State;
-use muster_core::time::TimeMs;
+use muster_engine::apply::apply;
+use muster_engine::desired::DesiredState;
+use muster_engine::state::State;
+use muster_model::beat::Beat;
+use muster_model::command::{Command, HostRegistration, JobDefaults, TaskOutcome, TaskReport};
+use muster_model::event::EventKind;
+use muster_model::ids::{LeadershipEpoch, ReplicaId};
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
+use muster_planner::{Budget, plan};
 use muster_proto::log::{decode_command, encode_command, read_state, write_state};
 use muster_proto::v1;
 use proptest::prelude::*;

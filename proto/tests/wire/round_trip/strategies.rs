@@ -16,39 +16,38 @@ mod lifecycle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::beat::{
+use claiming::standing;
+use execution::execution;
+use layout::{layout, scheduling};
+use lifecycle::lifecycle;
+use muster_engine::desired::{
+    CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
+    TaskAssignment,
+};
+use muster_engine::state::RestartReason;
+use muster_model::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
 };
-use muster_core::command::{
+use muster_model::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
     HostRegistration, JobDefaults, LastSeen, MemoryEnd, Placement, Planned, ReplicaRecord,
     SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
-use muster_core::desired::{
-    CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
-    TaskAssignment, TaskKey,
-};
-use muster_core::ids::{
+use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision,
-    TaskIndex, UnitIndex,
+    TaskIndex, TaskKey, UnitIndex,
 };
-use muster_core::lifecycle::TaskPhase;
-use muster_core::spec::{
+use muster_model::lifecycle::TaskPhase;
+use muster_model::spec::{
     Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
 };
-use muster_core::state::RestartReason;
-use muster_core::time::TimeMs;
-use muster_core::topology::{LearntGpu, LearntTree, NamedCell};
+use muster_model::time::TimeMs;
+use muster_model::topology::{LearntGpu, LearntTree, NamedCell};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
 use crate::round_trip::{access, health};
-
-use claiming::standing;
-use execution::execution;
-use layout::{layout, scheduling};
-use lifecycle::lifecycle;
 
 const MODEL: &str = "H100";
 

@@ -1,8 +1,8 @@
 //! Which gangs wait until all their members are prepared: those that may, on hosts whose workers can.
 
-use muster_core::command::{Command, Placement};
-use muster_core::plan::Plan;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::command::{Command, Placement};
+use muster_planner::Plan;
 use muster_proto::log::COMMAND_FORMAT;
 
 use crate::leader::sessions::Sessions;

@@ -1,9 +1,9 @@
 //! What this build brings along and the log must say, so that replicas of other builds read the same: the rules about health,
 //! and what counts for jobs that say nothing themselves. Proposed as soon as every replica reads it.
 
-use muster_core::command::{Command, HealthCommand, JobDefaults};
-use muster_core::health::rules::RuleSet;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_health::rules::RuleSet;
+use muster_model::command::{Command, HealthCommand, JobDefaults};
 
 use crate::leader::batch::CommandBatch;
 use crate::leader::feature_level::lowered;

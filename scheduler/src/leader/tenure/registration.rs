@@ -1,10 +1,10 @@
 //! Workers that present themselves.
 
-use muster_core::apply::Applied;
-use muster_core::command::HostRegistration;
-use muster_core::ids::LeadershipEpoch;
-use muster_core::rejection::Rejection;
-use muster_core::state::{Answer, State};
+use muster_engine::apply::Applied;
+use muster_engine::state::{Answer, State};
+use muster_model::command::HostRegistration;
+use muster_model::ids::LeadershipEpoch;
+use muster_model::rejection::Rejection;
 
 use crate::leader::batch::CommandBatch;
 use crate::leader::session::{CloseReason, SessionId, ToWorker};

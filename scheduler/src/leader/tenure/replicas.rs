@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use muster_core::command::{Command, ReplicaRecord};
-use muster_core::ids::ReplicaId;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::command::{Command, ReplicaRecord};
+use muster_model::ids::ReplicaId;
 use muster_raft_store::{ChangePlan, Handle, MemberChange, MembershipError, Peer, Status};
 use tokio::sync::oneshot;
 use tokio::time::Instant;

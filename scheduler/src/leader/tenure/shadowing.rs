@@ -1,7 +1,7 @@
 //! What the other replicas remember of the workers' beats, and which commands they read.
 
-use muster_core::reactor::Contact;
-use muster_core::state::State;
+use muster_control::reactor::Contact;
+use muster_engine::state::State;
 use muster_proto::log::command_format_shown;
 
 use crate::leader::session::ToWorker;

@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use muster_core::access::{Role, User};
-use muster_core::ids::JobId;
-use muster_core::rights::may_enter;
-use muster_core::spec::DEFAULT_QUEUE;
-use muster_core::state::{Job, State};
-use muster_proto::status;
-use muster_proto::v1;
+use muster_engine::rights::may_enter;
+use muster_engine::state::{Job, State};
+use muster_model::access::{Role, User};
+use muster_model::ids::JobId;
+use muster_model::spec::DEFAULT_QUEUE;
 use muster_proto::v1::write::Kind;
+use muster_proto::{status, v1};
 use tonic::{Code, Request, Status};
 
 use crate::service::gate::federated::Federated;
@@ -296,7 +295,7 @@ fn job_acted_on(write: &Kind) -> Option<JobId> {
 mod tests {
     use std::sync::Arc;
 
-    use muster_core::testing::{Cluster, single};
+    use muster_harness::{Cluster, single};
 
     use super::*;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use muster_core::access::{Role, User};
-use muster_core::limits::NAME_BYTES_MAX;
+use muster_model::access::{Role, User};
+use muster_model::limits::NAME_BYTES_MAX;
 use muster_proto::status;
 use muster_tls::jwt::{Expected, Jwks, JwksError, Proven};
 use tonic::{Code, Status};

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
 use metrics::counter;
-use muster_core::access::Role;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::access::Role;
 use muster_proto::status;
 use muster_tls::{SecuredPeer, jwt};
 use tokio::time::Instant;

@@ -2,8 +2,8 @@
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use muster_core::access::TokenHash;
-use muster_core::state::State;
+use muster_engine::state::State;
+use muster_model::access::TokenHash;
 use muster_proto::status;
 use muster_tls::{PeerRole, SecuredPeer, Token};
 use tonic::{Code, Status};
@@ -93,7 +93,7 @@ fn refused(reason: &str, message: &str) -> Status {
 mod tests {
     use std::sync::Arc;
 
-    use muster_core::access::{Role, User};
+    use muster_model::access::{Role, User};
     use muster_proto::status::ErrorReport;
 
     use super::*;

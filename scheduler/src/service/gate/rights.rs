@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use muster_core::access::Role;
+use muster_model::access::Role;
 
 use crate::service::gate::caller::Caller;
 

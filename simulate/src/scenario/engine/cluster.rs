@@ -1,15 +1,15 @@
 //! A state that commands change one by one, each audited, with the log that they make.
 
-use muster_core::apply::apply;
-use muster_core::audit::audit;
-use muster_core::command::Command;
-use muster_core::ids::{JobId, LeadershipEpoch, ReplicaId, RequestId, Revision};
-use muster_core::rejection::Rejection;
-use muster_core::state::{Answer, State, StateParts};
-use muster_core::testing::request_id;
-use muster_core::time::TimeMs;
+use muster_engine::apply::apply;
+use muster_engine::audit::audit;
+use muster_engine::state::{Answer, State, StateParts};
+use muster_harness::request_id;
+use muster_model::command::Command;
+use muster_model::ids::{JobId, LeadershipEpoch, ReplicaId, RequestId, Revision};
+use muster_model::rejection::Rejection;
+use muster_model::time::TimeMs;
 
-use crate::engine::Failure;
+use crate::scenario::engine::Failure;
 
 /// When every scenario begins: 2024-01-01, so that no arithmetic with 0 goes unnoticed.
 pub(crate) const BEGIN: TimeMs = TimeMs(1_704_067_200_000);

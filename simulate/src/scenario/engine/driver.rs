@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use muster_core::command::Command;
-use muster_core::ids::JobId;
-use muster_core::plan::{Budget, plan};
-use muster_core::rejection::Rejection;
-use muster_core::state::Answer;
-use muster_core::time::TimeMs;
+use muster_engine::state::Answer;
+use muster_model::command::Command;
+use muster_model::ids::JobId;
+use muster_model::rejection::Rejection;
+use muster_model::time::TimeMs;
+use muster_planner::{Budget, plan};
 
-use crate::engine::cluster::Cluster;
-use crate::engine::workers::{self, Lengths};
-use crate::engine::{Failure, timers};
-use crate::script::Submission;
+use crate::scenario::engine::cluster::Cluster;
+use crate::scenario::engine::workers::{self, Lengths};
+use crate::scenario::engine::{Failure, timers};
+use crate::scenario::script::Submission;
 
 /// Rounds of planning and reports that one step may take.
 const ROUNDS_MAX: u32 = 2_000;
@@ -28,7 +28,7 @@ pub(crate) struct Driver {
     /// Why users' commands of the current step were refused.
     pub(crate) refusals: Vec<String>,
     pub(super) hosts: u32,
-    pub(super) topology: muster_core::topology::Topology,
+    pub(super) topology: muster_model::topology::Topology,
     /// Names of the levels that the script uses: above hosts, inside hosts.
     pub(super) levels: (Vec<String>, Vec<String>),
     lengths: Lengths,
@@ -45,7 +45,7 @@ impl Driver {
             planner_auto: true,
             refusals: Vec::new(),
             hosts: 0,
-            topology: muster_core::topology::Topology::default(),
+            topology: muster_model::topology::Topology::default(),
             levels: (Vec::new(), Vec::new()),
             lengths: Lengths::new(),
             again_at: None,
@@ -70,7 +70,7 @@ impl Driver {
     /// Applies reports one by one, each made anew by `remaining` because the one before may have changed the state.
     pub(super) fn report(
         &mut self,
-        remaining: impl Fn(&muster_core::state::State) -> Vec<Command>,
+        remaining: impl Fn(&muster_engine::state::State) -> Vec<Command>,
     ) -> Result<bool, Failure> {
         let mut reported = false;
         while let Some(report) = remaining(&self.cluster.state).into_iter().next() {

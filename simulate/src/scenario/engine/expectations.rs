@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::command::{HostHealth, Standing};
-use muster_core::lifecycle::UnitPhase;
-use muster_core::quota::within;
-use muster_core::state::{Attempt, Job, Unit};
-use muster_core::topology::GpuMask;
+use muster_engine::state::{Attempt, Job, Unit};
+use muster_model::command::{HostHealth, Standing};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::quota::within;
+use muster_model::topology::GpuMask;
 
-use crate::engine::driver::Driver;
-use crate::engine::{BEGIN, Failure, workers};
-use crate::picture::{Picture, phase_text, unit_name};
-use crate::script::{Expectation, ExpectedPhase, GpuName};
+use crate::scenario::engine::driver::Driver;
+use crate::scenario::engine::{BEGIN, Failure, workers};
+use crate::scenario::picture::{Picture, phase_text, unit_name};
+use crate::scenario::script::{Expectation, ExpectedPhase, GpuName};
 
 impl Driver {
     /// Fails unless what is expected holds.
@@ -123,7 +123,7 @@ impl Driver {
         let job = self.found(bare)?;
         let waits = match wanted {
             Some(unit) => job
-                .unit_phase(muster_core::ids::UnitIndex(unit))
+                .unit_phase(muster_model::ids::UnitIndex(unit))
                 .is_some_and(|phase| phase == UnitPhase::Waiting),
             None => job.counts.waiting > 0,
         };

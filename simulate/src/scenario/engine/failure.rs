@@ -1,6 +1,6 @@
 //! What can be wrong with a run.
 
-use muster_core::audit::Finding;
+use muster_engine::audit::Finding;
 
 /// Something that a run shows to be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

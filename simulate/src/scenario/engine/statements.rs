@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{
+use muster_harness as testing;
+use muster_model::command::{
     Block, BlockTarget, CheckpointCommit, Command, GpuDescription, GpuHealth, HostHealth, Planned,
 };
-use muster_core::ids::{GpuUuid, HostId, UnitIndex};
-use muster_core::testing;
-use muster_core::time::TimeMs;
-use muster_core::topology::{CellGroup, CellPlace, HostShape, LearntGpu, LearntTree, NamedCell};
+use muster_model::ids::{GpuUuid, HostId, UnitIndex};
+use muster_model::time::TimeMs;
+use muster_model::topology::{CellGroup, CellPlace, HostShape, LearntGpu, LearntTree, NamedCell};
 
-use crate::engine::driver::Driver;
-use crate::engine::{Failure, workers};
-use crate::script::{Blocking, Ending, GpuName, HostsSpec, Statement, Target, Turn};
+use crate::scenario::engine::driver::Driver;
+use crate::scenario::engine::{Failure, workers};
+use crate::scenario::script::{Blocking, Ending, GpuName, HostsSpec, Statement, Target, Turn};
 
 /// Who acts in scripts where the engine wants a name.
 const AUTHOR: &str = "grace";
@@ -233,8 +233,8 @@ impl Driver {
     }
 
     /// Whether an attempt of a job is being stopped.
-    fn is_stopping(&self, job: muster_core::ids::JobId) -> bool {
-        let stopping = |attempt: &muster_core::state::Attempt| attempt.stop.is_some();
+    fn is_stopping(&self, job: muster_model::ids::JobId) -> bool {
+        let stopping = |attempt: &muster_engine::state::Attempt| attempt.stop.is_some();
         let mut attempts = workers::attempts(&self.cluster.state);
         attempts.any(|(of, _, _, attempt)| of.id == job && stopping(attempt))
     }

@@ -1,9 +1,9 @@
 //! What the leader does because time has passed, and when something will be due.
 
-use muster_core::command::Command;
-use muster_core::ids::{JobId, UnitIndex};
-use muster_core::state::State;
-use muster_core::time::TimeMs;
+use muster_engine::state::State;
+use muster_model::command::Command;
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::time::TimeMs;
 
 /// Commands that are due now.
 pub(crate) fn due(state: &State, now: TimeMs) -> Vec<Command> {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::command::{Command, Exit, HostHealth, TaskOutcome, TaskReport};
-use muster_core::ids::{JobId, LeadershipEpoch, UnitIndex};
-use muster_core::lifecycle::TaskPhase;
-use muster_core::state::{Attempt, Job, State, TaskRun, Unit};
-use muster_core::testing::exit_with;
-use muster_core::time::TimeMs;
+use muster_engine::state::{Attempt, Job, State, TaskRun, Unit};
+use muster_harness::exit_with;
+use muster_model::command::{Command, Exit, HostHealth, TaskOutcome, TaskReport};
+use muster_model::ids::{JobId, LeadershipEpoch, UnitIndex};
+use muster_model::lifecycle::TaskPhase;
+use muster_model::time::TimeMs;
 
 /// Signal that ends a task that is told to stop.
 const TERMINATED: i32 = 15;
@@ -70,7 +70,7 @@ pub(crate) fn exits(state: &State, of: JobId, task: Option<u32>, code: i32) -> V
 }
 
 /// Reports that the leases of all tasks on a lost host are over.
-pub(crate) fn fences(state: &State, host: muster_core::ids::HostId) -> Vec<Command> {
+pub(crate) fn fences(state: &State, host: muster_model::ids::HostId) -> Vec<Command> {
     let mut reports = Vec::new();
     for (job, index, _, attempt) in attempts(state) {
         for run in &attempt.tasks {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::ids::JobId;
-use muster_core::plan::Blocker;
-use muster_core::state::State;
-use muster_core::time::TimeMs;
+use muster_engine::state::State;
+use muster_model::ids::JobId;
+use muster_model::time::TimeMs;
+use muster_planner::Blocker;
 use serde_json::{Map, Value};
 
-use crate::picture::names::{duration_text, job_name};
+use crate::scenario::picture::names::{duration_text, job_name};
 
 /// Fields that hold a job's id.
 const JOBS: [&str; 2] = ["ahead", "job"];

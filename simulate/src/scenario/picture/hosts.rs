@@ -1,11 +1,12 @@
 //! Hosts and GPUs in a picture.
 
-use muster_core::command::{GpuHealth, HostHealth};
-use muster_core::state::{Gpu, Host, State};
+use muster_engine::state::State;
+use muster_model::command::{GpuHealth, HostHealth};
+use muster_model::host::{Gpu, Host};
 use serde::Serialize;
 
-use crate::picture::lines::Line;
-use crate::picture::names::{gpu_ranges, unit_name};
+use crate::scenario::picture::lines::Line;
+use crate::scenario::picture::names::{gpu_ranges, unit_name};
 
 /// Section of hosts among a picture's lines.
 const SECTION: u8 = 1;

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::command::{Standing, StopReason, TaskPlacement};
-use muster_core::ids::{GpuUuid, HostId, UnitIndex};
-use muster_core::lifecycle::UnitPhase;
-use muster_core::state::{Attempt, Claim, Job, Purpose, State, Unit};
-use muster_core::time::TimeMs;
+use muster_engine::state::{Attempt, Claim, Job, Purpose, State, Unit};
+use muster_model::command::{Standing, StopReason, TaskPlacement};
+use muster_model::ids::{GpuUuid, HostId, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::time::TimeMs;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::picture::blocker;
-use crate::picture::lines::Line;
-use crate::picture::names::{cell_name, gpu_ranges, host_name, unit_name};
+use crate::scenario::picture::blocker;
+use crate::scenario::picture::lines::Line;
+use crate::scenario::picture::names::{cell_name, gpu_ranges, host_name, unit_name};
 
 /// Section of jobs among a picture's lines.
 const SECTION: u8 = 3;
@@ -121,7 +121,7 @@ fn waiting(state: &State, job: &Job, now: TimeMs) -> Option<WaitPicture> {
     if job.counts.waiting == 0 {
         return None;
     }
-    let found = muster_core::plan::blocker(state, job.id, now);
+    let found = muster_planner::blocker(state, job.id, now);
     let blocker = found.map_or(Value::Null, |found| blocker::data(state, &found, now));
     let text = if blocker.is_null() {
         "nothing is in its way".to_owned()

@@ -9,8 +9,8 @@ mod lines;
 mod names;
 mod queues;
 
-use muster_core::state::State;
-use muster_core::time::TimeMs;
+use muster_engine::state::State;
+use muster_model::time::TimeMs;
 use serde::Serialize;
 
 pub(crate) use blocker::instant_text;

@@ -1,8 +1,8 @@
 //! How things are named in scripts.
 
-use muster_core::ids::{HostId, JobId, UnitIndex};
-use muster_core::state::State;
-use muster_core::topology::{CellId, GpuMask};
+use muster_engine::state::State;
+use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::topology::{CellId, GpuMask};
 
 /// A host's name.
 pub(crate) fn host_name(state: &State, id: HostId) -> String {

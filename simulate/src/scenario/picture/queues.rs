@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::command::Standing;
-use muster_core::quota::{CellQuota, Guarantee, within};
-use muster_core::spec::DEFAULT_QUEUE;
-use muster_core::state::{Queue, State};
-use muster_core::topology::CellId;
+use muster_engine::state::{Queue, State};
+use muster_model::command::Standing;
+use muster_model::quota::{CellQuota, Guarantee, within};
+use muster_model::spec::DEFAULT_QUEUE;
+use muster_model::topology::CellId;
 use serde::Serialize;
 
-use crate::picture::lines::Line;
-use crate::picture::names::cell_name;
+use crate::scenario::picture::lines::Line;
+use crate::scenario::picture::names::cell_name;
 
 /// Section of queues among a picture's lines.
 const SECTION: u8 = 2;
@@ -63,7 +63,7 @@ pub(super) fn pictures(state: &State) -> Vec<QueuePicture> {
 }
 
 fn is_plain(queue: &Arc<Queue>) -> bool {
-    *queue.config == muster_core::quota::QueueConfig::default()
+    *queue.config == muster_model::quota::QueueConfig::default()
 }
 
 fn picture(state: &State, queue: &Queue) -> QueuePicture {
@@ -77,7 +77,7 @@ fn picture(state: &State, queue: &Queue) -> QueuePicture {
         users: BTreeMap::new(),
         cells: Vec::new(),
         shows_users: queue.config.user_limit.gpus.is_some()
-            || queue.config.order == muster_core::quota::QueueOrder::Fair,
+            || queue.config.order == muster_model::quota::QueueOrder::Fair,
     };
     count(state, queue, &mut picture);
     match &queue.config.guarantee {
@@ -152,7 +152,7 @@ fn cells(state: &State, quota: &CellQuota, bound: &BTreeSet<CellId>) -> CellsPic
 
 fn is_of_kind(state: &State, quota: &CellQuota, cell: &CellId) -> bool {
     let level = state.topology.level(&quota.level);
-    let model_of = |host: &muster_core::state::Host| {
+    let model_of = |host: &muster_model::host::Host| {
         let first = host.gpus.first();
         first.is_some_and(|gpu| *gpu.model == *quota.gpu_model)
     };

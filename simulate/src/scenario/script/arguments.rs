@@ -1,8 +1,8 @@
 //! A statement's words, taken one by one with their types; what is left over is an error.
 
-use crate::script::ScriptError;
-use crate::script::grammar::Grammar;
-use crate::script::words::Word;
+use crate::scenario::script::ScriptError;
+use crate::scenario::script::grammar::Grammar;
+use crate::scenario::script::words::Word;
 
 /// The words after a statement's name.
 pub(crate) struct Arguments {

@@ -1,9 +1,10 @@
 //! YAML documents within a script, and in files that it names.
 
-use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-use crate::script::ScriptError;
+use serde::de::DeserializeOwned;
+
+use crate::scenario::script::ScriptError;
 
 /// Reads a document that begins after line `before` of the script.
 pub(crate) fn read<T: DeserializeOwned + Default>(

@@ -1,9 +1,8 @@
 //! The `expect` statement.
 
-use crate::script::ScriptError;
-use crate::script::arguments::Arguments;
-use crate::script::statement::{Expectation, ExpectedPhase};
-use crate::script::values;
+use crate::scenario::script::arguments::Arguments;
+use crate::scenario::script::statement::{Expectation, ExpectedPhase};
+use crate::scenario::script::{ScriptError, values};
 
 /// Phases of a unit that may be expected, beside `waiting`.
 const PHASES: [&str; 6] = [

@@ -1,15 +1,17 @@
 //! From lines to statements.
 
-use muster_core::command::Planned;
-use muster_core::testing;
+use muster_harness as testing;
+use muster_model::command::Planned;
 
-use crate::script::arguments::Arguments;
-use crate::script::grammar::{self, grammar_of};
-use crate::script::statement::{
+use crate::scenario::script::arguments::Arguments;
+use crate::scenario::script::grammar::{self, grammar_of};
+use crate::scenario::script::statement::{
     Ahead, Blocking, Ending, HostsSpec, Shown, Statement, Step, Target, Turn,
 };
-use crate::script::words::{self, Word};
-use crate::script::{Files, RESULT_MARK, ScriptError, documents, expectation, submission, values};
+use crate::scenario::script::words::{self, Word};
+use crate::scenario::script::{
+    Files, RESULT_MARK, ScriptError, documents, expectation, submission, values,
+};
 
 /// Rounds of one `repeat`.
 const ROUNDS_MAX: u32 = 10_000;
@@ -121,7 +123,7 @@ impl<'a> Parser<'a> {
             }
             "topology" => {
                 let (text, before) = self.document(&mut arguments)?;
-                let topology: std::sync::Arc<muster_core::topology::Topology> =
+                let topology: std::sync::Arc<muster_model::topology::Topology> =
                     documents::read(&text, before)?;
                 self.above.clone_from(&topology.above);
                 self.inside.clone_from(&topology.inside);

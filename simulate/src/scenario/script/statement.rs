@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use muster_core::command::Standing;
-use muster_core::quota::QueueTree;
-use muster_core::spec::JobSpec;
-use muster_core::topology::Topology;
+use muster_model::command::Standing;
+use muster_model::quota::QueueTree;
+use muster_model::spec::JobSpec;
+use muster_model::topology::Topology;
 
 /// A host's GPU by its index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use muster_core::spec::{JobSpec, Layout, Packing, Resources, Scheduling, TaskGroup};
-use muster_core::testing;
+use muster_harness as testing;
+use muster_model::spec::{JobSpec, Layout, Packing, Resources, Scheduling, TaskGroup};
 
-use crate::script::ScriptError;
-use crate::script::arguments::Arguments;
-use crate::script::statement::{GpuName, Submission};
-use crate::script::values;
+use crate::scenario::script::arguments::Arguments;
+use crate::scenario::script::statement::{GpuName, Submission};
+use crate::scenario::script::{ScriptError, values};
 
 /// MiB of a GiB.
 const MIB: u64 = 1_024;

@@ -1,8 +1,8 @@
 //! Readers of single values.
 
-use muster_core::command::Standing;
+use muster_model::command::Standing;
 
-use crate::script::statement::{GpuName, Target};
+use crate::scenario::script::statement::{GpuName, Target};
 
 type Read<T> = Result<T, String>;
 
@@ -133,13 +133,13 @@ pub(crate) fn standing(text: &str) -> Read<Standing> {
 }
 
 /// A level of cells; `?` behind it makes it a wish.
-pub(crate) fn within(text: &str) -> Read<muster_core::spec::Within> {
+pub(crate) fn within(text: &str) -> Read<muster_model::spec::Within> {
     let required = !text.ends_with('?');
     let level = text.trim_end_matches('?').to_owned();
     if level.is_empty() {
         return Err("a level of cells is wanted, as in rack, or rack? for a wish".to_owned());
     }
-    Ok(muster_core::spec::Within { level, required })
+    Ok(muster_model::spec::Within { level, required })
 }
 
 #[cfg(test)]

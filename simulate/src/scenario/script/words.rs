@@ -1,6 +1,6 @@
 //! The words of a line, each with its column.
 
-use crate::script::ScriptError;
+use crate::scenario::script::ScriptError;
 
 /// One word: bare (`gang`), or an option with its value (`gpus=8`).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,14 +1,14 @@
 //! Small forks whose answers can be worked out by hand.
 
-use muster_core::command::{BlockTarget, CheckpointCommit, Command};
-use muster_core::ids::{JobId, UnitIndex};
-use muster_core::quota::{QueueConfig, QueueTree};
-use muster_core::rejection::Rejection;
-use muster_core::spec::JobSpec;
-use muster_core::testing::{Cluster, gang, single};
+use muster_harness::{Cluster, gang, single};
+use muster_model::command::{BlockTarget, CheckpointCommit, Command};
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::quota::{QueueConfig, QueueTree};
+use muster_model::rejection::Rejection;
+use muster_model::spec::JobSpec;
 use muster_simulate::fork::{Change, Effect, ForkError, Ground};
 
-use super::{ask, asked, limited, run, settle, submit};
+use crate::fork::{ask, asked, limited, run, settle, submit};
 
 fn with_priority(priority: i32, spec: JobSpec) -> JobSpec {
     JobSpec { priority, ..spec }

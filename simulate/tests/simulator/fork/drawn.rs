@@ -1,13 +1,13 @@
 //! What holds for every cluster, however it came to be.
 
-use muster_core::apply::apply;
-use muster_core::plan::{Budget, plan};
-use muster_core::state::State;
-use muster_core::testing::{Cluster, draw_command, gang, single};
+use muster_engine::apply::apply;
+use muster_engine::state::State;
+use muster_harness::{Cluster, draw_command, gang, single};
+use muster_planner::{Budget, plan};
 use muster_simulate::fork::{Fork, ForkSettings, Place, what_if};
 use proptest::prelude::*;
 
-use super::{ask, gpus_of, limited, run, settle, submit};
+use crate::fork::{ask, gpus_of, limited, run, settle, submit};
 
 /// A state that a drawn history leads to.
 fn drawn(entropy: &[u64]) -> State {

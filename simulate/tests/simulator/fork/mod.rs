@@ -5,10 +5,10 @@ mod queues;
 
 use std::sync::Arc;
 
-use muster_core::ids::{JobId, UnitIndex};
-use muster_core::plan::{Budget, plan};
-use muster_core::spec::JobSpec;
-use muster_core::testing::Cluster;
+use muster_harness::Cluster;
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::spec::JobSpec;
+use muster_planner::{Budget, plan};
 use muster_simulate::fork::{Change, Difference, Fork, ForkError, ForkSettings, what_if};
 
 /// Asks with audits after every instant.

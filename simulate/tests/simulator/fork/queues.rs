@@ -1,12 +1,13 @@
 //! Changes of the queues: what they mean at once, and who starts sooner or later by them.
 
-use muster_core::quota::{Amounts, CellQuota, Guarantee, Limits, QueueConfig, QueueTree};
-use muster_core::spec::JobSpec;
-use muster_core::testing::{Cluster, gang};
-use muster_simulate::fork::{Change, Effect};
 use std::sync::Arc;
 
-use super::{ask, limited, run};
+use muster_harness::{Cluster, gang};
+use muster_model::quota::{Amounts, CellQuota, Guarantee, Limits, QueueConfig, QueueTree};
+use muster_model::spec::JobSpec;
+use muster_simulate::fork::{Change, Effect};
+
+use crate::fork::{ask, limited, run};
 
 fn tree(queues: &[(&str, QueueConfig)]) -> QueueTree {
     let queues = queues.iter();

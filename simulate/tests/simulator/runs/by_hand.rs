@@ -4,7 +4,7 @@ use muster_simulate::report::Report;
 use muster_simulate::trace::{Ending, TraceJob};
 use muster_simulate::{JobEnd, Policy, Settings};
 
-use super::{in_queue, job, run, scenario, small, times_s};
+use crate::runs::{in_queue, job, run, scenario, small, times_s};
 
 /// `a` and `b` fill a host each; `c` needs both hosts; `d` is tiny and comes last.
 fn four_jobs() -> Vec<TraceJob> {

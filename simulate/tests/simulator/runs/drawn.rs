@@ -5,7 +5,7 @@ use muster_simulate::trace::{Cluster, Outage, TraceJob};
 use muster_simulate::{JobEnd, Policy, Scenario, Settings};
 use proptest::prelude::*;
 
-use super::{everything, run};
+use crate::runs::{everything, run};
 
 /// Submission, duration, tasks, GPUs of each, queue.
 type Drawn = (u64, u64, u32, u32, u8);

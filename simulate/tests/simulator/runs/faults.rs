@@ -3,7 +3,7 @@
 use muster_simulate::trace::Outage;
 use muster_simulate::{Policy, Settings};
 
-use super::{job, run, scenario, times_s};
+use crate::runs::{job, run, scenario, times_s};
 
 fn outage(node: &str, start_s: u64, end_s: u64) -> Outage {
     Outage {

@@ -4,7 +4,7 @@ use muster_simulate::report::Report;
 use muster_simulate::trace::{Cluster, Outage};
 use muster_simulate::{Care, HealthCounts, Outcome, Policy, Scenario, Settings, Told};
 
-use super::{everything, run, small};
+use crate::runs::{everything, run, small};
 
 const HOUR_S: u64 = 3_600;
 /// What the file of outages says of a GPU whose memory is broken.

@@ -6,7 +6,7 @@ use muster_simulate::report::Report;
 use muster_simulate::trace::{Cluster, read_jobs, read_outages};
 use muster_simulate::{JobEnd, Policy, Scenario, Settings};
 
-use super::run;
+use crate::runs::run;
 
 /// Jobs of the beginning that are simulated with faults.
 const JOBS_WITH_FAULTS: usize = 5_000;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use muster_core::quota::{Amounts, Guarantee, QueueConfig, QueueTree};
+use muster_model::quota::{Amounts, Guarantee, QueueConfig, QueueTree};
 use muster_simulate::trace::{Cluster, Quota, TraceJob};
 use muster_simulate::{JobEnd, Outcome, Policy, Rules, Scenario, Settings, TimeLimits, Told};
 use proptest::prelude::*;
 
-use super::{in_queue, job, outage_of_gpu, run, scenario, small, times_s};
+use crate::runs::{in_queue, job, outage_of_gpu, run, scenario, small, times_s};
 
 /// Hosts with 4 GPUs that each virtual cluster is guaranteed.
 const HOSTS: [(&str, u64); 3] = [("a", 2), ("b", 3), ("c", 1)];

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use muster_tests::{has_prometheus, skip};
 
-use super::{ROOT, dashboards};
+use crate::observability::{ROOT, dashboards};
 
 /// Where alerts say that the runbook is: where the Debian package puts it.
 const RUNBOOK: &str = "file:///usr/share/doc/muster/runbook.md#";

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use muster_client::{Watch, WatchFilter, WatchUpdate};
-use muster_core::ids::Revision;
-use muster_core::timings::Timings;
-use muster_proto::v1;
-use muster_proto::v1::HostHealth;
+use muster_model::ids::Revision;
+use muster_model::timings::Timings;
 use muster_proto::v1::event::Kind;
+use muster_proto::v1::{self, HostHealth};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::fleet::{Fleet, FleetShape, Silent};

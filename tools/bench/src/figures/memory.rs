@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use muster_client::Client;
-use muster_core::ids::Revision;
+use muster_model::ids::Revision;
 use muster_proto::v1;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::cpu;
 use crate::fleet::{Fleet, FleetShape};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
-use crate::specs;
 use crate::testbed::{REPLICAS, Shape, Testbed};
+use crate::{cpu, specs};
 
 /// Wanted memory for 100,000 jobs, in MiB.
 const MEMORY_WANTED_MIB: f64 = 300.0;

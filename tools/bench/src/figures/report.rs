@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use tokio::time::{Instant, interval, sleep, timeout};
 

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use muster_core::command::Command;
-use muster_core::ids::RequestId;
-use muster_core::spec::{
+use muster_engine::state::State;
+use muster_model::command::Command;
+use muster_model::ids::RequestId;
+use muster_model::spec::{
     DEFAULT_QUEUE, Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy,
     SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
-use muster_core::state::State;
 use muster_raft_store::{Config, Handle, Peer};
 use tokio::time::{Instant, sleep, timeout};
 

@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use muster_client::{WatchFilter, WatchUpdate};
-use muster_core::ids::JobId;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::clock;
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
-use crate::specs;
 use crate::testbed::{Shape, Testbed};
+use crate::{clock, specs};
 
 const HOSTS: usize = 8;
 const GPUS_PER_HOST: u32 = 8;
@@ -169,7 +168,7 @@ async fn await_running(testbed: &Testbed, job: JobId) -> anyhow::Result<()> {
         kinds: vec![v1::EventKind::AttemptRunning],
     };
     // A job's id is the revision of its submission.
-    let from = muster_core::ids::Revision(job.get());
+    let from = muster_model::ids::Revision(job.get());
     let mut watch = testbed.client().watch(Some(from), filter);
     loop {
         if let WatchUpdate::Events { .. } = watch.next().await? {

@@ -1,9 +1,10 @@
 //! Backup files: as they are, with good digests around a header and packed data, and around a header and a state. What can be
 //! read can be sealed, and is the same when it is opened; without the key, or with another, nothing of it is.
 
-use crate::{WITH_LZ4, assert_same, backup, bounded, choice, lz4, or_panic};
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_raft_store::backup::{Backup, BackupError, Key, reseal};
+
+use crate::{WITH_LZ4, assert_same, backup, bounded, choice, lz4, or_panic};
 
 fn key(digit: &str) -> Key {
     or_panic(Key::parse(&digit.repeat(64)), "a key of 64 digits")

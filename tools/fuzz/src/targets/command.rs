@@ -1,8 +1,9 @@
 //! Commands of the log: what is read must be written, and read again, as the same.
 
-use crate::{SMALL, assert_same, bounded, or_panic};
-use muster_core::command::Command;
+use muster_model::command::Command;
 use muster_proto::log::{COMMAND_FORMAT, decode_command, encode_command, format_of};
+
+use crate::{SMALL, assert_same, bounded, or_panic};
 
 fn encoded(command: &Command) -> Vec<u8> {
     let mut bytes = Vec::new();

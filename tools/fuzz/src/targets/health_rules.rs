@@ -1,7 +1,8 @@
 //! Rules of health as admins write them: a file that is good is good as it is put into the log.
 
+use muster_health::rules::{Condition, RuleSet};
+
 use crate::{SMALL, assert_same, bounded};
-use muster_core::health::rules::{Condition, RuleSet};
 
 /// Checks one input.
 pub(crate) fn run(data: &[u8]) {

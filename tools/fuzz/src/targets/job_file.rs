@@ -1,10 +1,11 @@
 //! Job and pipeline files. A job that can be submitted is written as `muster job show` writes it, and read again as the same.
 
-use crate::{SMALL, assert_same, bounded, or_panic};
-use muster_core::spec::JobSpec;
 use muster_job_file::strict_yaml::FileError;
 use muster_job_file::{JobFile, read_jobs, read_pipeline};
+use muster_model::spec::JobSpec;
 use muster_proto::v1;
+
+use crate::{SMALL, assert_same, bounded, or_panic};
 
 const USER: &str = "ada";
 

@@ -1,7 +1,8 @@
 //! Records of the kernel's log, some of whose words tasks choose: read one after the other, trusted or not.
 
+use muster_health::kernel_log::{BusMap, Cursor, Scanner, Trust};
+
 use crate::{SMALL, bounded};
-use muster_core::health::kernel_log::{BusMap, Cursor, Scanner, Trust};
 
 /// Checks one input.
 pub(crate) fn run(data: &[u8]) {

@@ -1,8 +1,9 @@
 //! Records on a replica's disk, and what replicas ask each other.
 
-use crate::{SMALL, bounded, choice, framed, same_again};
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_raft_store::reread;
+
+use crate::{SMALL, bounded, choice, framed, same_again};
 
 /// Checks one input.
 pub(crate) fn run(data: &[u8]) {

@@ -3,11 +3,10 @@
 
 use std::sync::LazyLock;
 
-use crate::{assert_same, bounded, message, or_panic};
-use muster_core::command::Command;
-use muster_core::plan::{Budget, plan};
-use muster_core::rejection::Rejection;
-use muster_core::testing::Cluster;
+use muster_harness::Cluster;
+use muster_model::command::Command;
+use muster_model::rejection::Rejection;
+use muster_planner::{Budget, plan};
 use muster_proto::convert::{
     add_join_token_command, add_user_command, block_command, cancel_command,
     configure_queues_command, remove_user_command, reset_breaker_command, resume_command,
@@ -17,6 +16,8 @@ use muster_proto::convert::{
 };
 use muster_proto::log::{decode_command, encode_command};
 use muster_proto::status::{ErrorReport, status_of};
+
+use crate::{assert_same, bounded, message, or_panic};
 
 /// Requests of one input at most.
 const REQUESTS_MAX: usize = 4;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use muster_simulate::scenario::{NoFiles, Script};
+
 use crate::{SMALL, bounded, or_panic};
-use muster_scenario::{NoFiles, Script};
 
 /// Checks one input.
 pub(crate) fn run(data: &[u8]) {

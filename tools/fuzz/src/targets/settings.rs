@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use crate::{SMALL, assert_same, bounded, choice, or_panic};
 use muster_scheduler::SchedulerConfig;
-use muster_settings::{Given, Origin, Settings, load, options};
+use muster_service::settings::{Given, Origin, Settings, load, options};
 use muster_worker::WorkerConfig;
 use serde_json::Value;
+
+use crate::{SMALL, assert_same, bounded, choice, or_panic};
 
 /// Reads a file of this content; the settings as a tree.
 fn read<S: Settings>(folder: &Path, (name, content): (&str, &[u8])) -> Option<Value> {

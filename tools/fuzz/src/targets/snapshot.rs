@@ -1,8 +1,9 @@
 //! Snapshot files: as they are, with good checksums around a header and packed data, and around a header and a state.
 
-use crate::{WITH_LZ4, bounded, choice, lz4, same_again, snapshot};
-use muster_core::state::State;
+use muster_engine::state::State;
 use muster_raft_store::reread::snapshot_file;
+
+use crate::{WITH_LZ4, bounded, choice, lz4, same_again, snapshot};
 
 /// Checks one input.
 pub(crate) fn run(data: &[u8]) {

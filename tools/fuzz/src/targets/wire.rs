@@ -1,32 +1,31 @@
 //! Messages that the core has types for: what converts must convert back, and to the same again.
 
-use crate::{SMALL, assert_same, bounded, choice, message, or_panic};
-use muster_core::beat::{
+use muster_engine::desired::{
+    CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction, TaskAssignment,
+};
+use muster_engine::state::{Barrier, CancelRequest, Checkpoint, StopOrder, Suspension, UnitCounts};
+use muster_model::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
 };
-use muster_core::command::{
+use muster_model::command::{
     Block, BlockTarget, Exit, GpuDescription, GpuHealth, HostRegistration, Standing, StopCause,
     StopReason,
 };
-use muster_core::desired::{
-    CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction, TaskAssignment,
-};
-use muster_core::event::EventKind;
-use muster_core::health::attribution::Blame;
-use muster_core::health::book::Order;
-use muster_core::health::{Component, Finding};
-use muster_core::quota::{
+use muster_model::event::EventKind;
+use muster_model::health::{Blame, Component, Finding, Order};
+use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree,
 };
-use muster_core::spec::{
+use muster_model::spec::{
     CheckpointPolicy, Container, Dependency, Execution, ExitRule, JobSpec, Layout, Lifecycle,
     Mount, Pipeline, Resources, RetryPolicy, Scheduling, Secret, StopWarning, Within,
 };
-use muster_core::state::{Barrier, CancelRequest, Checkpoint, StopOrder, Suspension, UnitCounts};
-use muster_core::timings::Timings;
-use muster_core::topology::{CellId, Topology};
+use muster_model::timings::Timings;
+use muster_model::topology::{CellId, Topology};
 use muster_proto::v1;
 use prost::Message as _;
+
+use crate::{SMALL, assert_same, bounded, choice, message, or_panic};
 
 /// One check for each type; new ones go to the end, since seeds name them by their number.
 macro_rules! twins {

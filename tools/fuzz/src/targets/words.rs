@@ -1,13 +1,14 @@
 //! Texts that people write in files and flags: what was read is read again from its own text.
 
-use crate::{assert_same, bounded, choice};
-use muster_core::health::kernel_log::BusId;
-use muster_core::ids::{GpuUuid, RequestId};
+use muster_health::kernel_log::BusId;
 use muster_job_file::human::{
     HumanSignal, compress, cpu_count, duration, expand, expand_all, format_duration, format_mib,
     signal, size, task_list,
 };
 use muster_job_file::strict_yaml::Places;
+use muster_model::ids::{GpuUuid, RequestId};
+
+use crate::{assert_same, bounded, choice};
 
 /// A list of a hundred thousand hosts with names of 253 bytes, twice.
 const HOSTS: usize = 64 << 20;

@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::TextFile;
-use super::finding::Finding;
+use crate::tidy::TextFile;
+use crate::tidy::finding::Finding;
 
 /// Arguments of cargo in `make build` and `make test`.
 const BUILD: &[&str] = &["build", "--workspace", "--bins", "--examples"];
@@ -180,7 +180,10 @@ mod tests {
             path: path.to_owned(),
             text: text.to_owned(),
         };
-        let member = file("core/engine/Cargo.toml", "[package]\nname = \"muster-core\"\n");
+        let member = file(
+            "core/engine/Cargo.toml",
+            "[package]\nname = \"muster-core\"\n",
+        );
         let workspace = "[workspace]\nmembers = [\"core\"]\n";
         let checked =
             "[profile.dev.package.muster-core]\ndebug-assertions = true\noverflow-checks = true\n";

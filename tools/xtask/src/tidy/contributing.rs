@@ -1,7 +1,7 @@
 //! The guide for contributors names only places that exist.
 
-use super::TextFile;
-use super::finding::Finding;
+use crate::tidy::TextFile;
+use crate::tidy::finding::Finding;
 
 /// The document whose tables name files and folders in their second column.
 const DOCUMENT: &str = "CONTRIBUTING.md";

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 
-use super::TextFile;
-use super::finding::Finding;
 use crate::dashboards::{SOURCE, render};
+use crate::tidy::TextFile;
+use crate::tidy::finding::Finding;
 
 /// Compares the dashboards with what would be written.
 pub(super) fn check(files: &[TextFile]) -> Result<Vec<Finding>> {

@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::finding::Finding;
+use crate::tidy::finding::Finding;
 
 /// Crates of ours that each crate of ours may name. `ANY` stands for all of them.
 const ALLOWED: [(&str, &[&str]); 26] = [

@@ -3,8 +3,8 @@
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-use super::finding::Finding;
-use super::source::Source;
+use crate::tidy::finding::Finding;
+use crate::tidy::source::Source;
 
 /// Checks both words.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {

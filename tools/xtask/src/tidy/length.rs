@@ -4,8 +4,8 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Block, ImplItemFn, ItemFn, Signature, TraitItemFn};
 
-use super::finding::Finding;
-use super::source::Source;
+use crate::tidy::finding::Finding;
+use crate::tidy::source::Source;
 
 /// Lines of a file without its tests.
 const FILE_LINES_MAX: usize = 500;

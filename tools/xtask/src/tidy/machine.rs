@@ -1,6 +1,6 @@
 //! Nothing committed knows on which machine it was written: no paths of its folders, no registry but the public one.
 
-use super::finding::Finding;
+use crate::tidy::finding::Finding;
 
 /// Folders that exist on a developer's machine alone, spelt so that this file does not find itself.
 const FOLDERS: [&str; 4] = [

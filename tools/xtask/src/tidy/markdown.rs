@@ -1,6 +1,6 @@
 //! A document has one title, and begins with it.
 
-use super::finding::Finding;
+use crate::tidy::finding::Finding;
 
 /// Checks the title.
 pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {

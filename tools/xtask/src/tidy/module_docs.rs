@@ -1,7 +1,7 @@
 //! Every file begins by saying what it is for.
 
-use super::finding::Finding;
-use super::source::Source;
+use crate::tidy::finding::Finding;
+use crate::tidy::source::Source;
 
 /// Checks that the first line is a module comment.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {

@@ -5,8 +5,8 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::Visit;
 use syn::{ItemUse, UseTree};
 
-use super::finding::Finding;
-use super::source::Source;
+use crate::tidy::finding::Finding;
+use crate::tidy::source::Source;
 
 /// The product code that is pure.
 const PURE: &str = "core/src/";

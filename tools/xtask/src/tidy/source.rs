@@ -164,15 +164,25 @@ mod tests {
             [false, true, true, true, true, true, true, false, false]
         );
         assert_eq!(source.product_lines(), 3);
-        assert!(Source::parse("core/harness/tests/a.rs", text).unwrap().is_test(1));
+        assert!(
+            Source::parse("core/harness/tests/a.rs", text)
+                .unwrap()
+                .is_test(1)
+        );
     }
 
     #[test]
     fn a_test_module_in_a_file_of_its_own_is_a_test() {
-        let parent =
-            Source::parse("core/planner/src.rs", "#[cfg(test)]\nmod trials;\nmod gang;\n").unwrap();
+        let parent = Source::parse(
+            "core/planner/src.rs",
+            "#[cfg(test)]\nmod trials;\nmod gang;\n",
+        )
+        .unwrap();
         let modules: BTreeSet<String> = parent.test_modules().into_iter().collect();
-        assert_eq!(modules, BTreeSet::from(["core/planner/src/trials".to_owned()]));
+        assert_eq!(
+            modules,
+            BTreeSet::from(["core/planner/src/trials".to_owned()])
+        );
         for (path, expected) in [
             ("core/planner/src/trials.rs", true),
             ("core/planner/src/trials/more.rs", true),

@@ -1,6 +1,6 @@
 //! Work left for later has an issue, or it is forgotten.
 
-use super::finding::Finding;
+use crate::tidy::finding::Finding;
 
 /// The words, spelt so that this file does not find itself.
 const WORDS: [&str; 3] = [

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_settings::{BrokenRule, misspelt};
+use muster_service::settings::{BrokenRule, misspelt};
 use muster_supervisor::Account;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

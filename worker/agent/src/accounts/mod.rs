@@ -315,7 +315,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_refusal_goes_to_the_supervisor_and_is_counted() {
-        let exporter = muster_exporter::install().unwrap();
+        let exporter = muster_service::exporter::install().unwrap();
         let mut accounts = submitters(true, &[]);
         let identity = accounts.identity_of("nobody").await;
         assert_eq!(identity.account, Account::find("nobody").unwrap());

@@ -1,6 +1,6 @@
 //! Why a task may run as nobody here.
 
-use muster_core::command::NO_ACCOUNT;
+use muster_model::command::NO_ACCOUNT;
 
 /// How the words begin where the user database did not answer: that is an illness of the host, not the site's decision.
 const LOOKUP_FAILED: &str = "ACCOUNT_LOOKUP";

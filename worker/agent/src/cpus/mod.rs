@@ -7,9 +7,9 @@ mod layout;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::desired::TaskAssignment;
-use muster_core::ids::GpuUuid;
-use muster_core::spec::CpuBinding;
+use muster_engine::desired::TaskAssignment;
+use muster_model::ids::GpuUuid;
+use muster_model::spec::CpuBinding;
 use muster_supervisor::CpuPlace;
 
 pub(crate) use layout::CpuLayout;
@@ -175,7 +175,7 @@ fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use muster_core::spec::Execution;
+    use muster_model::spec::Execution;
 
     use super::*;
     use crate::testing::assignment;

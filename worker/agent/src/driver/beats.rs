@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_core::time::MonotonicMs;
-use muster_core::timings::Timings;
+use muster_model::time::MonotonicMs;
+use muster_model::timings::Timings;
 use tokio::time::Instant;
 
 use crate::limits::{

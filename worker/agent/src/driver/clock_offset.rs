@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use muster_core::time::TimeMs;
+use muster_model::time::TimeMs;
 
 use crate::health::{Sample, THIS_HOST};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use muster_logging::{LevelChange, LogControl};
 use muster_proto::v1;
 use muster_proto::v1::debug_answer::What as Answer;
 use muster_proto::v1::debug_order::What as Question;
+use muster_service::logging::{LevelChange, LogControl};
 
 use crate::config::WorkerConfig;
 
@@ -23,7 +23,8 @@ pub(super) fn answer(order: v1::DebugOrder, settings: &WorkerConfig) -> v1::Debu
 }
 
 fn set_level(request: &v1::SetLogLevelRequest) -> Result<v1::SetLogLevelResponse, String> {
-    let control = muster_logging::control().ok_or("this process does not log by itself")?;
+    let control =
+        muster_service::logging::control().ok_or("this process does not log by itself")?;
     let change: Result<LevelChange, _> = request.change.parse();
     let filter = change
         .and_then(|change| control.change(&change, Duration::from_millis(request.for_ms)))
@@ -34,15 +35,15 @@ fn set_level(request: &v1::SetLogLevelRequest) -> Result<v1::SetLogLevelResponse
 fn info(settings: &WorkerConfig) -> Result<v1::GetDebugInfoResponse, String> {
     let written = serde_json::to_value(settings).map_err(|error| error.to_string())?;
     let metrics = match settings.metrics_listen {
-        Some(_) => muster_exporter::install()?.render(),
+        Some(_) => muster_service::exporter::install()?.render(),
         // Nothing is measured.
         None => String::new(),
     };
     Ok(v1::GetDebugInfoResponse {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        settings: muster_logging::redact_value(written).to_string(),
-        log_filter: muster_logging::control().map_or_else(String::new, LogControl::filter),
-        log_lines: muster_logging::recent_lines(),
-        metrics: muster_logging::redact(&metrics),
+        settings: muster_service::logging::redact_value(written).to_string(),
+        log_filter: muster_service::logging::control().map_or_else(String::new, LogControl::filter),
+        log_lines: muster_service::logging::recent_lines(),
+        metrics: muster_service::logging::redact(&metrics),
     })
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use muster_core::agent::{Action, JournalRecord};
-use muster_core::health::book::Order;
+use muster_control::agent::{Action, JournalRecord};
+use muster_model::health::Order;
+use muster_supervisor::RunId;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -16,7 +17,6 @@ use crate::journal::{Journal, JournalError};
 use crate::limits::{ACTIONS_WAITING_MAX, JOURNAL_RETRY};
 use crate::metrics;
 use crate::runner::Runner;
-use muster_supervisor::RunId;
 
 /// Batches that may share one sync of the journal.
 const BATCHES_PER_SYNC_MAX: usize = 64;
@@ -335,14 +335,14 @@ fn starts(work: &Work) -> impl Iterator<Item = RunId> + '_ {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use muster_core::desired::TaskAssignment;
-    use muster_core::ids::AttemptEpoch;
+    use muster_engine::desired::TaskAssignment;
+    use muster_model::ids::AttemptEpoch;
+    use muster_supervisor::TaskDirectory;
+    use muster_supervisor::clock::LeaseClock;
 
     use super::*;
     use crate::inbox::inbox;
     use crate::testing;
-    use muster_supervisor::TaskDirectory;
-    use muster_supervisor::clock::LeaseClock;
 
     /// Waits until a task's directory is removed, as a release does.
     async fn removed(directory: &TaskDirectory) {

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use muster_core::agent::Input;
-use muster_core::beat::Beat;
-use muster_core::command::GpuHealth;
-use muster_core::health::Component;
-use muster_core::ids::{GpuUuid, HostId, Revision};
-use muster_core::time::MonotonicMs;
+use muster_control::agent::Input;
+use muster_model::beat::Beat;
+use muster_model::command::GpuHealth;
+use muster_model::health::Component;
+use muster_model::ids::{GpuUuid, HostId, Revision};
+use muster_model::time::MonotonicMs;
+use muster_proto::v1::injection::What;
 
-use super::own_signs::OwnSigns;
+use crate::driver::own_signs::OwnSigns;
 use crate::gpu::{InjectError, XidSeen};
 use crate::health::{HealthDesk, Injected, Sample, Seen};
 use crate::limits::XIDS_WAITING_MAX;
-use muster_proto::v1::injection::What;
 
 /// What the watch over this host's health was told, and what it could not be told yet: the loop never waits for it.
 pub(crate) struct Health {

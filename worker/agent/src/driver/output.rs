@@ -4,19 +4,17 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use muster_core::desired::TaskKey;
-use muster_core::ids::{AttemptEpoch, JobId, TaskIndex};
+use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey};
 use muster_proto::v1;
 use muster_proto::v1::log_request::Start;
 use muster_proto::v1::worker_message::Kind;
+use muster_supervisor::{RunId, TaskDirectory};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::timed_output;
+use crate::driver::timed_output;
 use crate::limits::{LOG_CHUNK_BYTES, LOG_FOLLOW_INTERVAL, LOG_REQUESTS_MAX, LOG_TAIL_LINES_MAX};
 use crate::logs::{LogPiece, LogReader, OutputStream, Removals};
-use muster_supervisor::RunId;
-use muster_supervisor::TaskDirectory;
 
 /// The requests of one session.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::time::MonotonicMs;
+use muster_model::time::MonotonicMs;
 use muster_supervisor::RunId;
 
 use crate::health::{Sample, THIS_HOST};
@@ -75,9 +75,9 @@ impl OwnSigns {
 
 #[cfg(test)]
 mod tests {
+    use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey};
+
     use super::*;
-    use muster_core::desired::TaskKey;
-    use muster_core::ids::{AttemptEpoch, JobId, TaskIndex};
 
     fn run(job: u64) -> RunId {
         RunId {

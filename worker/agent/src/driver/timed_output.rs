@@ -6,7 +6,7 @@ use muster_proto::v1::log_request::Start;
 use muster_supervisor::clock::wall_clock;
 use muster_supervisor::segments::OutputStream;
 
-use super::output::{Answer, blocking};
+use crate::driver::output::{Answer, blocking};
 use crate::limits::{LOG_FOLLOW_INTERVAL, LOG_TAIL_LINES_MAX};
 use crate::logs::{Begin, Line, Timeline};
 

@@ -10,8 +10,7 @@ mod session;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use muster_core::desired::TaskKey;
-use muster_core::ids::{AttemptEpoch, JobId, TaskIndex};
+use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey};
 use muster_proto::v1;
 use muster_supervisor::{RunId, TaskDirectory};
 use muster_tls::Dialer;

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::transport::Endpoint;
 
-use super::files::{self, End, OurFiles};
+use crate::exec::files::{self, End, OurFiles};
 use crate::limits::{EXEC_DRAIN_MAX, EXEC_FAREWELL_MAX, EXEC_MESSAGES_MAX, EXEC_OPEN_MAX};
 
 /// How long the connection to the leader may take.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use muster_supervisor::files;
 use muster_tls::{PeerRole, Tls, TlsSettings, signing_request};
 
-use super::JoinError;
-use super::ask::Joined;
 use crate::config::WorkerConfig;
+use crate::joining::JoinError;
+use crate::joining::ask::Joined;
 
 /// Folder in the data directory.
 const FOLDER: &str = "tls";

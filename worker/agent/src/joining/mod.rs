@@ -11,17 +11,17 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use muster_core::ids::RequestId;
+use ask::{Failed, Replica};
+use identity::Identity;
+use muster_model::ids::RequestId;
 use muster_proto::status::ErrorReport;
 use muster_tls::issue::IssueError;
 use muster_tls::{Dialer, JoinToken, PeerRole, Tls};
+use renewal::keep_renewed;
 
 use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::replicas::KnownReplicas;
-use ask::{Failed, Replica};
-use identity::Identity;
-use renewal::keep_renewed;
 
 /// The variable that holds the join token itself.
 pub(crate) const JOIN_TOKEN_VARIABLE: &str = "MUSTER_JOIN_TOKEN";

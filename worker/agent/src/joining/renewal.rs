@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use muster_tls::{Tls, count_renewal};
 
-use super::ask::{Failed, Replica};
-use super::identity::Identity;
+use crate::joining::ask::{Failed, Replica};
+use crate::joining::identity::Identity;
 use crate::replicas::KnownReplicas;
 
 /// Pause between two looks at how long the certificate holds, and between two tries to have it renewed.

@@ -9,11 +9,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use muster_core::agent::JournalRecord;
+use frame::Decoded;
+use muster_control::agent::JournalRecord;
+use muster_supervisor::files;
 
 use crate::limits::JOURNAL_COMPACTION_BYTES;
-use frame::Decoded;
-use muster_supervisor::files;
 
 /// First bytes of every journal.
 const MAGIC: &[u8; 8] = b"MUSTERWJ";
@@ -242,8 +242,9 @@ fn read_all(path: &Path, bytes: &[u8]) -> Result<(Vec<JournalRecord>, usize), Jo
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
+    use muster_model::ids::LeadershipEpoch;
+
     use super::*;
-    use muster_core::ids::LeadershipEpoch;
 
     fn leader(epoch: u64) -> JournalRecord {
         JournalRecord::Leader(LeadershipEpoch(epoch))

@@ -1,23 +1,21 @@
 //! Keeps the logs of ended attempts within their bounds.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use std::{fs, io};
 
-use muster_core::time::TimeMs;
+use muster_model::time::TimeMs;
+use muster_supervisor::{RunId, files};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::removals::Removals;
-use super::shipping::{is_shipped, unshipped_bytes};
 use crate::limits::{
     LOG_AGE_MS_MAX, LOG_ATTEMPTS_KEPT_MAX, LOG_BYTES_KEPT_MAX, LOG_UNSHIPPED_BYTES_MAX,
 };
+use crate::logs::removals::Removals;
+use crate::logs::shipping::{is_shipped, unshipped_bytes};
 use crate::metrics;
-use muster_supervisor::RunId;
-use muster_supervisor::files;
 
 /// What is kept of the logs of attempts that have ended. The oldest go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -186,10 +184,11 @@ fn extent(directory: &Path) -> io::Result<(u64, SystemTime)> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use super::*;
     use metrics_exporter_prometheus::PrometheusBuilder;
     use muster_supervisor::segments::{OutputStream, SegmentWriter};
     use muster_supervisor::{LogLimits, Shipped};
+
+    use super::*;
 
     const NOW: TimeMs = TimeMs(1_700_000_000_000);
 

@@ -5,11 +5,10 @@
 //! this is on a task's way: supervisors write, this only reads.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
+use std::{fs, io};
 
 use futures::StreamExt as _;
 use muster_supervisor::segments::{OutputStream, Segment, list};
@@ -19,13 +18,12 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::{Instant, interval, timeout};
 
-use super::records;
 use crate::limits::{
     LOG_SHIP_INTERVAL, LOG_SHIP_MS_MAX, LOG_SHIP_RETRY, LOG_SHIP_RETRY_MAX, LOG_SHIPPERS_MAX,
     LOG_UNSHIPPED_SEGMENTS_MAX,
 };
-use crate::metrics;
-use crate::process_group;
+use crate::logs::records;
+use crate::{metrics, process_group};
 
 /// The program that ships output, and how it is called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -331,9 +329,10 @@ fn look_at(id: RunId, directory: &Path, tasks: &Path, found: &mut Found) -> io::
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use super::*;
     use muster_supervisor::LogLimits;
     use muster_supervisor::segments::SegmentWriter;
+
+    use super::*;
 
     const LIMITS: LogLimits = LogLimits {
         segment_bytes: 4,

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use muster_supervisor::segments::OutputStream;
 
-use super::track::{Line, Track};
 use crate::limits::{LOG_CHUNK_BYTES, LOG_LINES_MAX, LOG_PARTIAL_US_MAX};
+use crate::logs::track::{Line, Track};
 
 /// Where a reader of lines begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,9 +211,10 @@ impl Timeline {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use super::*;
     use muster_supervisor::LogLimits;
     use muster_supervisor::segments::SegmentWriter;
+
+    use super::*;
 
     const BOTH: [OutputStream; 2] = OutputStream::ALL;
 

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use muster_supervisor::arrivals::{self, Arrival};
 use muster_supervisor::segments::{OutputStream, list};
 
-use super::reader::LogReader;
 use crate::limits::{LOG_CHUNK_BYTES, LOG_LINE_BYTES_MAX};
+use crate::logs::reader::LogReader;
 
 /// Records of arrival that are read at a time.
 const RECORDS_AT_ONCE: usize = 4_096;

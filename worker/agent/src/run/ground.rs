@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{GpuDescription, HostRegistration};
-use muster_core::ids::GpuUuid;
-use muster_core::state::DRIVER_LABEL;
-use muster_core::topology::LearntTree;
-use muster_systemd::Systemd;
+use muster_model::command::{GpuDescription, HostRegistration};
+use muster_model::host::DRIVER_LABEL;
+use muster_model::ids::GpuUuid;
+use muster_model::topology::LearntTree;
+use muster_service::systemd::Systemd;
 
-use super::system;
 use crate::config::WorkerConfig;
 use crate::cpus::{CpuLayout, CpuLedger};
 use crate::error::Error;
 use crate::gpu::{FaultMemory, GpuBackend, GpuMemory, GpuMonitor, GpuSensors, open_gpus};
 use crate::health;
 use crate::identity::{DataDirectory, Machine};
+use crate::run::system;
 use crate::runner::Hardware;
 use crate::topology::{self, PciAddress, Sysfs};
 

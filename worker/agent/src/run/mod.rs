@@ -9,10 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
-use muster_core::agent::{Agent, Found, Input, JournalRecord};
-use muster_core::command::HostRegistration;
-use muster_core::ids::GpuUuid;
-use muster_systemd::Systemd;
+use ground::Ground;
+use muster_control::agent::{Agent, Found, Input, JournalRecord};
+use muster_model::command::HostRegistration;
+use muster_model::ids::GpuUuid;
+use muster_service::systemd::Systemd;
+use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::{CgroupHost, Controller, RunId};
 use muster_tls::Dialer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -22,26 +25,18 @@ use crate::config::{CgroupUse, GpuConfig, SharedMemoryUse, WorkerConfig};
 use crate::container_engine::{EngineFinder, FoundEngine};
 use crate::driver::{Driver, Executor, Health};
 use crate::error::Error;
-use crate::etcd;
 use crate::exec::Execs;
 use crate::gpu::{GpuMemory, GpuMonitor, GpuSensors, GpuUse, HandOver};
 use crate::gpu_occupancy::GpuOccupancy;
-use crate::health;
 use crate::identity::{DataDirectory, Machine};
 use crate::inbox::{Outbox, inbox};
-use crate::joining;
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
-use crate::metrics_page;
 use crate::replicas::KnownReplicas;
 use crate::runner::{self, Hardware, Runner, RunnerConfig, SharedMemoryHost};
 use crate::session::SessionKeeper;
-use crate::task_place;
 use crate::topology::PciAddress;
-use ground::Ground;
-use muster_supervisor::RunId;
-use muster_supervisor::clock::LeaseClock;
-use muster_supervisor::{CgroupHost, Controller};
+use crate::{etcd, health, joining, metrics_page, task_place};
 
 /// Where every host has a file system in memory.
 const MEMORY: &str = "/dev/shm";
@@ -113,7 +108,7 @@ struct Loops {
     executor: Executor,
     keeper: SessionKeeper,
     /// What the agent wants done first.
-    actions: Vec<muster_core::agent::Action>,
+    actions: Vec<muster_control::agent::Action>,
     /// What happened while no agent ran.
     late: Vec<Input>,
 }
@@ -303,7 +298,7 @@ impl Driver {
     /// supervisors that must end.
     async fn recovered(
         &mut self,
-        actions: Vec<muster_core::agent::Action>,
+        actions: Vec<muster_control::agent::Action>,
         late: Vec<Input>,
     ) -> Result<(), Error> {
         self.carry_out(actions).await?;
@@ -322,7 +317,7 @@ async fn recover(
     runner: &Runner,
     data: &DataDirectory,
     records: Vec<JournalRecord>,
-) -> Result<(Agent, Vec<muster_core::agent::Action>, Vec<Input>), Error> {
+) -> Result<(Agent, Vec<muster_control::agent::Action>, Vec<Input>), Error> {
     let adopted = runner.adopt().await.map_err(|source| Error::Adoption {
         path: data.tasks(),
         source,

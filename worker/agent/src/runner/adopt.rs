@@ -12,19 +12,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use muster_core::agent::Found;
-use muster_core::beat::WorkerTaskPhase;
-use muster_core::time::MonotonicMs;
-
-use super::conversation::Connection;
-use super::launch::Launched;
-use super::link::{Link, is_frozen, recorded_exit};
-use super::{Adopted, Runner, leftovers};
-use crate::limits::ADOPTION_MAX;
-use muster_supervisor::RunId;
+use muster_control::agent::Found;
+use muster_model::beat::WorkerTaskPhase;
+use muster_model::time::MonotonicMs;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::process::ProcessIdentity;
-use muster_supervisor::{AgentRequest, KEPT, SupervisorMessage, TaskDirectory, TaskSpec};
+use muster_supervisor::{AgentRequest, KEPT, RunId, SupervisorMessage, TaskDirectory, TaskSpec};
+
+use crate::limits::ADOPTION_MAX;
+use crate::runner::conversation::Connection;
+use crate::runner::launch::Launched;
+use crate::runner::link::{Link, is_frozen, recorded_exit};
+use crate::runner::{Adopted, Runner, leftovers};
 
 /// Pause between two attempts to reach a supervisor that is only starting.
 const RETRY: Duration = Duration::from_millis(10);
@@ -356,13 +355,13 @@ fn spec(id: RunId, directory: &TaskDirectory) -> Option<TaskSpec> {
 mod tests {
     use std::path::PathBuf;
 
-    use muster_core::agent::SupervisorReport;
+    use muster_control::agent::SupervisorReport;
+    use muster_supervisor::{Confinement, SPEC_FORMAT, SecretFolders, TaskIdentity};
 
     use super::*;
     use crate::inbox::{Incoming, inbox};
     use crate::runner::RunnerConfig;
     use crate::testing;
-    use muster_supervisor::{Confinement, SPEC_FORMAT, SecretFolders, TaskIdentity};
 
     /// The directory of a task whose supervisor is dead.
     fn orphan(config: &RunnerConfig, cgroup: Option<PathBuf>) -> (RunId, TaskDirectory) {

@@ -257,9 +257,9 @@ impl Pool {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
+    use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey};
+
     use super::*;
-    use muster_core::desired::TaskKey;
-    use muster_core::ids::{AttemptEpoch, JobId, TaskIndex};
 
     const FIRST: RunId = attempt(11);
 

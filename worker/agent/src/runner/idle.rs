@@ -9,8 +9,8 @@ use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{AgentRequest, TaskDirectory};
 use tokio::time::Instant;
 
-use super::conversation::Conversation;
 use crate::limits::{SUPERVISOR_IDLE, SUPERVISORS_IDLE_MAX};
+use crate::runner::conversation::Conversation;
 
 /// Those of one agent.
 #[derive(Clone, Debug, Default)]

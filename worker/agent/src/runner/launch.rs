@@ -7,22 +7,21 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use muster_core::desired::TaskAssignment;
-use muster_core::ids::{JobId, UnitIndex};
+use muster_engine::desired::TaskAssignment;
+use muster_model::ids::{JobId, UnitIndex};
+use muster_supervisor::process::ProcessIdentity;
+use muster_supervisor::{
+    Confinement, Controller, CpuPlace, DeviceNumber, RunId, SecretFolders, Stuck, TaskDirectory,
+    TaskIdentity, TaskSpec, format_of,
+};
 use rustix::fs::statvfs;
 use rustix::io::Errno;
 
-use super::RunnerConfig;
-use super::conversation::Connection;
-use super::idle::IdleSupervisors;
-use super::scratch::ScratchFolders;
-use super::server::SupervisorServer;
-use muster_supervisor::RunId;
-use muster_supervisor::process::ProcessIdentity;
-use muster_supervisor::{
-    Confinement, Controller, CpuPlace, DeviceNumber, SecretFolders, Stuck, TaskDirectory,
-    TaskIdentity, TaskSpec, format_of,
-};
+use crate::runner::RunnerConfig;
+use crate::runner::conversation::Connection;
+use crate::runner::idle::IdleSupervisors;
+use crate::runner::scratch::ScratchFolders;
+use crate::runner::server::SupervisorServer;
 
 /// A supervisor that runs, or is about to.
 #[derive(Debug)]

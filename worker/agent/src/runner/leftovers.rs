@@ -4,17 +4,16 @@
 //! by its session, its process group, its cgroup, and by the control directory in its environment.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::{fs, io};
 
 use muster_supervisor::container::{self, Remains};
 use muster_supervisor::process::{ProcessEntry, ProcessIdentity, carries, kill_pid, mark_of};
 use muster_supervisor::shared_memory::{remove_unless_used, sweep as sweep_shared_memory};
 use muster_supervisor::{Cgroups, Controller, RunId, TaskDirectory, files};
 
-use super::RunnerConfig;
+use crate::runner::RunnerConfig;
 
 /// Rounds of looking and killing: a process may fork while we look.
 const ROUNDS_MAX: usize = 200;

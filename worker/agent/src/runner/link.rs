@@ -3,25 +3,24 @@
 use std::future::pending;
 use std::time::Duration;
 
-use muster_core::agent::SupervisorReport;
-use muster_core::command::Exit;
-use muster_core::desired::Rendezvous;
-use muster_core::ids::GpuUuid;
-use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
-
-use super::conversation::Conversation;
-use super::idle::IdleSupervisors;
-use super::launch::Launched;
-use super::{Left, leftovers, send};
-use crate::cpus::CpuGrant;
-use crate::gpu::GpuHold;
-use crate::inbox::{Incoming, Outbox};
-use muster_supervisor::RunId;
+use muster_control::agent::SupervisorReport;
+use muster_engine::desired::Rendezvous;
+use muster_model::command::Exit;
+use muster_model::ids::GpuUuid;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX, UNKILLABLE_MS};
 use muster_supervisor::process::ProcessIdentity;
-use muster_supervisor::{AgentRequest, Stuck, SupervisorMessage, TaskDirectory};
+use muster_supervisor::{AgentRequest, RunId, Stuck, SupervisorMessage, TaskDirectory};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::cpus::CpuGrant;
+use crate::gpu::GpuHold;
+use crate::inbox::{Incoming, Outbox};
+use crate::runner::conversation::Conversation;
+use crate::runner::idle::IdleSupervisors;
+use crate::runner::launch::Launched;
+use crate::runner::{Left, leftovers, send};
 
 /// How long a supervisor that hung up may take to end.
 const END_MAX: Duration = Duration::from_secs(2);

@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_core::agent::{Found, SupervisorReport};
-use muster_core::beat::{CheckpointReport, SpoilReport};
-use muster_core::desired::{Rendezvous, TaskAssignment};
-use muster_core::ids::{GpuUuid, JobId, UnitIndex};
-use muster_core::time::MonotonicMs;
-use muster_core::timings::{Timings, lease_warning_ms};
+use muster_control::agent::{Found, SupervisorReport};
+use muster_engine::desired::{Rendezvous, TaskAssignment};
+use muster_model::beat::{CheckpointReport, SpoilReport};
+use muster_model::ids::{GpuUuid, JobId, UnitIndex};
+use muster_model::time::MonotonicMs;
+use muster_model::timings::{Timings, lease_warning_ms};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -40,12 +40,12 @@ use checkpoint_folders::CheckpointFolders;
 use idle::IdleSupervisors;
 use launch::LeaseTerms;
 use link::{Link, Orders};
-use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::container::{self, Remains};
 use muster_supervisor::shared_memory::remove_unless_used;
 use muster_supervisor::{
-    AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, TaskDirectory, TaskSpec, files,
+    AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, RunId, TaskDirectory, TaskSpec,
+    files,
 };
 use scratch::ScratchFolders;
 use server::SupervisorServer;

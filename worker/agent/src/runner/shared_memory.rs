@@ -1,11 +1,10 @@
 //! Where the attempts of this host have shared memory of their own.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf, absolute};
+use std::{fs, io};
 
-use muster_core::desired::TaskAssignment;
+use muster_engine::desired::TaskAssignment;
 use muster_supervisor::SharedMemoryPlace;
 use muster_supervisor::shared_memory::is_possible;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use muster_core::ids::{HostId, LeadershipEpoch};
-use muster_core::limits::WORKER_MESSAGE_BYTES_MAX;
-use muster_core::timings::Timings;
+use muster_model::ids::{HostId, LeadershipEpoch};
+use muster_model::limits::WORKER_MESSAGE_BYTES_MAX;
+use muster_model::timings::Timings;
 use muster_proto::status::ErrorReport;
 use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as LeaderKind;

@@ -9,9 +9,9 @@ use muster_proto::v1;
 use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 
-use super::attempt::{Opened, Refusal, attempt};
-use super::pause::{HURRIED, jitter};
 use crate::replicas::KnownReplicas;
+use crate::session::attempt::{Opened, Refusal, attempt};
+use crate::session::pause::{HURRIED, jitter};
 
 /// How long a connection may take: within a cluster it takes milliseconds, and one whose first packet was lost is sent
 /// again only after a second, so a new one is sooner there.

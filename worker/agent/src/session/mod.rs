@@ -4,13 +4,16 @@ mod attempt;
 mod discovery;
 mod pause;
 
-use muster_core::command::HostRegistration;
-use muster_core::ids::{HostId, LeadershipEpoch};
-use muster_core::state::ENGINE_LABEL;
-use muster_core::timings::Timings;
+use attempt::{Opened, Refusal};
+use discovery::Discovery;
+use muster_model::command::HostRegistration;
+use muster_model::host::ENGINE_LABEL;
+use muster_model::ids::{HostId, LeadershipEpoch};
+use muster_model::timings::Timings;
 use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
 use muster_tls::Dialer;
+use pause::Pause;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -18,9 +21,6 @@ use crate::container_engine::FoundEngine;
 use crate::error::Error;
 use crate::inbox::{Incoming, Outbox};
 use crate::replicas::KnownReplicas;
-use attempt::{Opened, Refusal};
-use discovery::Discovery;
-use pause::Pause;
 pub(crate) use pause::jitter;
 
 /// An open session as the decision loop holds it.
@@ -141,7 +141,7 @@ impl SessionKeeper {
         );
         self.discovery.know(&opened.replicas);
         if !opened.cluster_id.is_empty() {
-            muster_tracing::belong_to(&opened.cluster_id);
+            muster_service::tracing::belong_to(&opened.cluster_id);
         }
         let session = Session {
             number,

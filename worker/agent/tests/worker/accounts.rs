@@ -6,17 +6,18 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::agent::{Host, exited, running};
-use crate::support::leader::Leader;
-use crate::support::{FIXTURE, eventually, is_gone, script};
-use muster_core::command::Exit;
-use muster_core::desired::{StopInstruction, TaskAssignment};
-use muster_core::ids::JobId;
+use muster_engine::desired::{StopInstruction, TaskAssignment};
+use muster_model::command::Exit;
+use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_proto::v1::exec_response::Kind as Hear;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
 use muster_worker::supervisor::Account;
 use muster_worker::{RunAs, TasksConfig, WorkerConfig};
+
+use crate::agent::{Host, exited, running};
+use crate::support::leader::Leader;
+use crate::support::{FIXTURE, eventually, is_gone, script};
 
 /// Accounts that every Linux has, with those who are to be them.
 const NOBODY: &str = "nobody";

@@ -7,19 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::leader::Leader;
-use crate::support::{FIXTURE, eventually, is_gone, kill_host, script};
-use muster_core::beat::WorkerTaskPhase;
-use muster_core::command::{Exit, GpuHealth};
-use muster_core::desired::{StopInstruction, TaskAssignment};
-use muster_core::ids::AttemptEpoch;
-use muster_core::lifecycle::TaskPhase;
+use muster_engine::desired::{StopInstruction, TaskAssignment};
+use muster_model::beat::WorkerTaskPhase;
+use muster_model::command::{Exit, GpuHealth};
+use muster_model::ids::AttemptEpoch;
+use muster_model::lifecycle::TaskPhase;
 use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
 use muster_worker::process::ProcessIdentity;
 use muster_worker::supervisor::{CgroupHost, Cgroups, Controller, TaskDirectory};
 use muster_worker::{GpuConfig, RunId, TasksConfig, WorkerConfig};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::leader::Leader;
+use crate::support::{FIXTURE, eventually, is_gone, kill_host, script};
 
 /// A host: a data directory and the agent on it.
 pub(crate) struct Host {
@@ -159,18 +160,18 @@ pub(crate) fn signal_process(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-pub(crate) fn running(task: &muster_core::beat::TaskStatus) -> Option<()> {
+pub(crate) fn running(task: &muster_model::beat::TaskStatus) -> Option<()> {
     (task.phase == WorkerTaskPhase::Running).then_some(())
 }
 
-pub(crate) fn exited(task: &muster_core::beat::TaskStatus) -> Option<Exit> {
+pub(crate) fn exited(task: &muster_model::beat::TaskStatus) -> Option<Exit> {
     match &task.phase {
         WorkerTaskPhase::Exited(exit) => Some(exit.clone()),
         _ => None,
     }
 }
 
-pub(crate) fn gone(task: &muster_core::beat::TaskStatus) -> Option<String> {
+pub(crate) fn gone(task: &muster_model::beat::TaskStatus) -> Option<String> {
     match &task.phase {
         WorkerTaskPhase::Gone { detail } => Some(detail.clone()),
         _ => None,

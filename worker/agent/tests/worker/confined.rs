@@ -4,18 +4,19 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::agent::{Host, exited, gone, running};
-use crate::support::leader::{Inner, Leader};
-use crate::support::{eventually, is_gone, script};
-use muster_core::command::{GpuHealth, SignalSender};
-use muster_core::desired::TaskAssignment;
-use muster_core::ids::GpuUuid;
-use muster_core::spec::{CpuBinding, Secret, SecretForm};
+use muster_engine::desired::TaskAssignment;
+use muster_model::command::{GpuHealth, SignalSender};
+use muster_model::ids::GpuUuid;
+use muster_model::spec::{CpuBinding, Secret, SecretForm};
 use muster_worker::process::ProcessIdentity;
 use muster_worker::supervisor::Controller;
 use muster_worker::supervisor::shared_memory::is_possible;
 use muster_worker::supervisor::testing::HangingFolder;
 use muster_worker::{CgroupUse, GpuConfig, SharedMemoryUse, WorkerConfig};
+
+use crate::agent::{Host, exited, gone, running};
+use crate::support::leader::{Inner, Leader};
+use crate::support::{eventually, is_gone, script};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_limited_without_a_word_in_the_settings_and_the_end_tells_of_it() {

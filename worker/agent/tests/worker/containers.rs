@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use muster_core::spec::Container;
-use muster_core::state::ENGINE_LABEL;
+use muster_model::beat::WorkerTaskPhase;
+use muster_model::host::ENGINE_LABEL;
+use muster_model::spec::Container;
 use muster_worker::{ContainerEngineConfig, WorkerConfig};
 
 use crate::agent::Host;
 use crate::fake_engine::{FakeEngine, json, ordinary};
 use crate::support::leader::Leader;
 use crate::support::{eventually, script};
-use muster_core::beat::WorkerTaskPhase;
 
 fn with(engine: &FakeEngine) -> impl FnOnce(&mut WorkerConfig, &Path) {
     let socket = engine.socket();

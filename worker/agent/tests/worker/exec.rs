@@ -1,14 +1,15 @@
 //! Commands beside tasks, carried by a real agent between a leader for tests and a real supervisor.
 
-use crate::agent::Host;
-use crate::support::leader::Leader;
-use crate::support::{eventually, is_gone, script};
-use muster_core::beat::WorkerTaskPhase;
-use muster_core::desired::TaskAssignment;
+use muster_engine::desired::TaskAssignment;
+use muster_model::beat::WorkerTaskPhase;
 use muster_proto::v1;
 use muster_proto::v1::exec_request::Kind as Say;
 use muster_proto::v1::exec_response::Kind as Hear;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
+
+use crate::agent::Host;
+use crate::support::leader::Leader;
+use crate::support::{eventually, is_gone, script};
 
 const WINDOW: v1::WindowSize = v1::WindowSize {
     columns: 91,
@@ -148,7 +149,7 @@ async fn a_command_ends_with_its_user_and_is_refused_without_its_task() {
     eventually("the command's end", || is_gone(&pid));
 
     let mut other = task.clone();
-    other.epoch = muster_core::ids::AttemptEpoch(12);
+    other.epoch = muster_model::ids::AttemptEpoch(12);
     leader.say(order(&other, "stale", "true", false));
     let (_, _, end) = heard(&leader, "stale").await;
     let Hear::Refused(refusal) = end else {

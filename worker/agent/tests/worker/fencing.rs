@@ -1,10 +1,10 @@
 //! Leases and epochs on real hosts: whoever is frozen or cut off, a task ends in time, and nothing old begins.
 
-use muster_core::beat::SpoilReport;
-use muster_core::desired::{CheckpointRef, TaskAssignment};
-use muster_core::ids::AttemptEpoch;
-use muster_core::lifecycle::TaskPhase;
-use muster_core::timings::CLOCK_DRIFT_PERMILLE;
+use muster_engine::desired::{CheckpointRef, TaskAssignment};
+use muster_model::beat::SpoilReport;
+use muster_model::ids::AttemptEpoch;
+use muster_model::lifecycle::TaskPhase;
+use muster_model::timings::CLOCK_DRIFT_PERMILLE;
 use muster_worker::clock::boottime_ms;
 use muster_worker::process::ProcessIdentity;
 use rustix::process::Signal;

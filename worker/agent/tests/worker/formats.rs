@@ -4,10 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_core::agent::JournalRecord;
-use muster_core::beat::{CheckpointReport, WorkerTaskPhase};
-use muster_core::command::Exit;
-use muster_core::ids::{AttemptEpoch, LeadershipEpoch};
+use muster_control::agent::JournalRecord;
+use muster_model::beat::{CheckpointReport, WorkerTaskPhase};
+use muster_model::command::Exit;
+use muster_model::ids::{AttemptEpoch, LeadershipEpoch};
 use muster_worker::journal::Journal;
 use muster_worker::supervisor::{ExitRecord, TaskSpec};
 

@@ -1,11 +1,12 @@
 //! Members of gangs on a real agent: prepared by one, let go by the next.
 
+use muster_engine::desired::{StopInstruction, TaskAssignment};
+use muster_model::beat::{TaskStatus, WorkerTaskPhase};
+use muster_model::ids::TaskIndex;
+
 use crate::agent::Host;
 use crate::support::leader::Leader;
 use crate::support::script;
-use muster_core::beat::{TaskStatus, WorkerTaskPhase};
-use muster_core::desired::{StopInstruction, TaskAssignment};
-use muster_core::ids::TaskIndex;
 
 /// A member of a gang of two; the first one is rank 0.
 fn member(task: u32) -> TaskAssignment {

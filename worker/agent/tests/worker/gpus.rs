@@ -7,11 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use crate::agent::{Host, signal_process};
-use crate::support::leader::Leader;
-use crate::support::{FIXTURE, eventually, is_gone};
-use muster_core::command::GpuHealth;
-use muster_core::time::MonotonicMs;
+use muster_model::command::GpuHealth;
+use muster_model::time::MonotonicMs;
 use muster_worker::GpuConfig;
 use muster_worker::clock::LeaseClock;
 use muster_worker::gpu::{
@@ -20,6 +17,10 @@ use muster_worker::gpu::{
 };
 use muster_worker::supervisor::testing::HangingFolder;
 use rustix::process::Signal;
+
+use crate::agent::{Host, signal_process};
+use crate::support::leader::Leader;
+use crate::support::{FIXTURE, eventually, is_gone};
 
 /// How long a helper may take where it hangs.
 const SHORT: Duration = Duration::from_secs(2);

@@ -4,17 +4,16 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
+use muster_engine::desired::HealthDuties;
+use muster_model::beat::WorkDone;
+use muster_model::command::{GpuDescription, GpuHealth};
+use muster_model::health::{Component, DeviceAction, Finding, Order, Severity};
+use muster_model::time::TimeMs;
+use muster_worker::{CheckDialect, GpuConfig, SiteCheck, WorkerConfig};
+
 use crate::agent::Host;
 use crate::support::eventually;
 use crate::support::leader::{HOST, Leader};
-use muster_core::beat::WorkDone;
-use muster_core::command::{GpuDescription, GpuHealth};
-use muster_core::desired::HealthDuties;
-use muster_core::health::book::Order;
-use muster_core::health::rules::DeviceAction;
-use muster_core::health::{Component, Finding, Severity};
-use muster_core::time::TimeMs;
-use muster_worker::{CheckDialect, GpuConfig, SiteCheck, WorkerConfig};
 
 /// Two simulated GPUs, of which the first is at 0000:0f:00.0, and a kernel's log in a file.
 fn settings(config: &mut WorkerConfig, home: &Path, timeline: &str) {

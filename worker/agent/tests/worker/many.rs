@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
 
+use muster_engine::desired::TaskAssignment;
+use muster_model::beat::WorkerTaskPhase;
+use muster_model::ids::{AttemptEpoch, JobId, TaskKey};
+use tokio::time::Instant;
+
 use crate::agent::Host;
 use crate::support::leader::Leader;
 use crate::support::{eventually, script};
-use muster_core::beat::WorkerTaskPhase;
-use muster_core::desired::{TaskAssignment, TaskKey};
-use muster_core::ids::{AttemptEpoch, JobId};
-use tokio::time::Instant;
 
 /// Tasks that the host should run at a time: enough for two cores never to wait, and none waits long for a core.
 const WINDOW: usize = 32;

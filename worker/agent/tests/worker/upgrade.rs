@@ -3,11 +3,12 @@
 use std::io::Write;
 use std::path::Path;
 
+use muster_engine::desired::StopInstruction;
+use muster_model::ids::{AttemptEpoch, JobId};
+
 use crate::agent::{Host, exited, running};
 use crate::support::leader::Leader;
 use crate::support::{FIXTURE, script};
-use muster_core::desired::StopInstruction;
-use muster_core::ids::{AttemptEpoch, JobId};
 
 /// Installs the program as packages do: the old file goes, and a new one has its name. What stands behind its end tells the
 /// builds apart.

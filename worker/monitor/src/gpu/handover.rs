@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use muster_core::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
 use tokio::time::{Instant, sleep};
 
-use super::{GpuError, GpuHold, GpuUse};
+use crate::gpu::{GpuError, GpuHold, GpuUse};
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{GPU_MEMORY_FREE_MIB_MAX, GPU_MEMORY_POLL};
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use muster_core::command::GpuHealth;
-use muster_core::ids::GpuUuid;
+use muster_model::command::GpuHealth;
+use muster_model::ids::GpuUuid;
+use muster_supervisor::files;
 use serde::{Deserialize, Serialize};
 
-use super::HealthChange;
-use muster_supervisor::files;
+use crate::gpu::HealthChange;
 
 /// Version of the file.
 const FORMAT: u32 = 1;

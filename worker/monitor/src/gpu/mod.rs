@@ -21,11 +21,11 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use muster_core::command::{GpuDescription, GpuHealth};
-use muster_core::ids::GpuUuid;
+use muster_model::command::{GpuDescription, GpuHealth};
+use muster_model::ids::GpuUuid;
+use muster_supervisor::DeviceNumber;
 
 use crate::topology::{PciAddress, PciAddressError};
-use muster_supervisor::DeviceNumber;
 
 pub use handover::GpuMemory;
 pub(crate) use handover::HandOver;

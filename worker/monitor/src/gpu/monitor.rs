@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use muster_core::command::{GpuDescription, GpuHealth};
-use muster_core::ids::GpuUuid;
+use muster_model::command::{GpuDescription, GpuHealth};
+use muster_model::ids::GpuUuid;
+use muster_supervisor::clock::LeaseClock;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::{FaultMemory, GpuBackend, GpuError, GpuHold, HealthChange, Injector, faulted};
+use crate::gpu::{FaultMemory, GpuBackend, GpuError, GpuHold, HealthChange, Injector, faulted};
 use crate::health::makes_unfit;
 use crate::limits::INBOX_MAX;
-use muster_supervisor::clock::LeaseClock;
 
 /// Longest wait within one call to the backend.
 const OBSERVE: Duration = Duration::from_secs(1);

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use muster_core::command::{GpuDescription, GpuHealth};
-use muster_core::ids::GpuUuid;
+use muster_model::command::{GpuDescription, GpuHealth};
+use muster_model::ids::GpuUuid;
+use muster_supervisor::DeviceNumber;
+use muster_supervisor::clock::LeaseClock;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError};
@@ -19,12 +21,10 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::event::EventSet;
 
-use super::nvml_sensors::NvmlSensors;
-use super::{GpuBackend, GpuError, GpuMemory, GpuSensors, HealthChange, XidSeen, faulted};
+use crate::gpu::nvml_sensors::NvmlSensors;
+use crate::gpu::{GpuBackend, GpuError, GpuMemory, GpuSensors, HealthChange, XidSeen, faulted};
 use crate::limits::INJECTIONS_WAITING_MAX;
 use crate::topology::PciAddress;
-use muster_supervisor::DeviceNumber;
-use muster_supervisor::clock::LeaseClock;
 
 /// Between two sweeps over all GPUs: the shortest that NVIDIA's own tools use for these fields.
 const SWEEP_MS: u64 = 30_000;

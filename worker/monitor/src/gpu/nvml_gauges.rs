@@ -9,8 +9,8 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 
-use super::nvml_sensors::{LINKS_MAX, REMAP_FIELDS, count, field, float, wide};
-use super::sensors::GpuReadings;
+use crate::gpu::nvml_sensors::{LINKS_MAX, REMAP_FIELDS, count, field, float, wide};
+use crate::gpu::sensors::GpuReadings;
 
 /// Why a GPU was slowed down, in nanoseconds.
 const VIOLATIONS: [(&str, PerformancePolicy); 6] = [

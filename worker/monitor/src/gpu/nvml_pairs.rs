@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
 use nvml_wrapper::{Device, Nvml};
 
-use super::nvml_sensors::count;
-use super::sensors::GpuReadings;
+use crate::gpu::nvml_sensors::count;
+use crate::gpu::sensors::GpuReadings;
 
 /// The rule about pairs, and its metrics: those that are linked, and those that were and are not.
 pub(crate) const PAIRS_RULE: &str = "p2p";

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::command::GpuDescription;
-use muster_core::health::evaluate::pcie_replay_limit_per_minute;
-use muster_core::ids::GpuUuid;
-use muster_core::time::MonotonicMs;
+use muster_health::evaluate::pcie_replay_limit_per_minute;
+use muster_model::command::GpuDescription;
+use muster_model::ids::GpuUuid;
+use muster_model::time::MonotonicMs;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{
     EccCounter, MemoryError, MemoryLocation, PerformancePolicy, PerformanceState, RetirementCause,
@@ -20,10 +20,9 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, Nvml};
 
-use super::GpuError;
-use super::nvml_gauges;
-use super::nvml_pairs::Pairs;
-use super::sensors::{GpuReadings, GpuSensors};
+use crate::gpu::nvml_pairs::Pairs;
+use crate::gpu::sensors::{GpuReadings, GpuSensors};
+use crate::gpu::{GpuError, nvml_gauges};
 use crate::health::rates::{Growing, Rate, permille};
 use crate::health::{POWER_BRAKE_RULE, RECOVERY_RULES};
 

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use muster_systemd::Systemd;
+use muster_service::systemd::Systemd;
 
-use super::{GpuBackend, GpuError, HelpedBackend, HelperProgram, SimulatedBackend, Timeline};
 use crate::config::GpuConfig;
 use crate::error::Error;
+use crate::gpu::{GpuBackend, GpuError, HelpedBackend, HelperProgram, SimulatedBackend, Timeline};
 use crate::starting::telling;
 
 /// NVIDIA among the makers of PCI devices, and what a display or compute controller is, as `sysfs` writes them.

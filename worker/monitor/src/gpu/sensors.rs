@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::command::GpuDescription;
-use muster_core::ids::GpuUuid;
-use muster_core::time::MonotonicMs;
+use muster_model::command::GpuDescription;
+use muster_model::ids::GpuUuid;
+use muster_model::time::MonotonicMs;
 use serde::{Deserialize, Serialize};
 
-use super::GpuError;
+use crate::gpu::GpuError;
 
 /// What one look at a GPU gave. What could not be read is left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

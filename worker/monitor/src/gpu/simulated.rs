@@ -5,16 +5,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_core::command::GpuDescription;
-use muster_core::ids::GpuUuid;
-
-use super::sensors::SimulatedSensors;
-use super::timeline::{Shows, Timeline};
-use super::{GpuBackend, GpuError, GpuMemory, GpuSensors, HealthChange};
-use crate::limits::INJECTIONS_WAITING_MAX;
-use crate::topology::PciAddress;
+use muster_model::command::GpuDescription;
+use muster_model::ids::GpuUuid;
 use muster_supervisor::DeviceNumber;
 use muster_supervisor::clock::LeaseClock;
+
+use crate::gpu::sensors::SimulatedSensors;
+use crate::gpu::timeline::{Shows, Timeline};
+use crate::gpu::{GpuBackend, GpuError, GpuMemory, GpuSensors, HealthChange};
+use crate::limits::INJECTIONS_WAITING_MAX;
+use crate::topology::PciAddress;
 
 /// Simulated GPUs whose health follows a timeline and an admin's orders.
 #[derive(Debug)]
@@ -181,9 +181,10 @@ fn simulated_uuid(host: &str, index: u32) -> GpuUuid {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
+    use muster_model::command::GpuHealth;
+
     use super::*;
     use crate::gpu::faulted;
-    use muster_core::command::GpuHealth;
 
     const NO_WAIT: Duration = Duration::ZERO;
 
@@ -223,7 +224,7 @@ mod tests {
         );
         let mut sensors = backend.sensors();
         let gpus = backend.inventory().to_vec();
-        let now = muster_core::time::MonotonicMs(1);
+        let now = muster_model::time::MonotonicMs(1);
         assert_eq!(sensors.read(&gpus[2], now).unwrap().samples, vec![]);
         assert_eq!(backend.observe(NO_WAIT).unwrap(), vec![]);
         let readings = sensors.read(&gpus[2], now).unwrap();

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_core::command::GpuHealth;
-use muster_core::limits::GPUS_PER_HOST_MAX;
+use muster_model::command::GpuHealth;
+use muster_model::limits::GPUS_PER_HOST_MAX;
 
-use super::faulted;
+use crate::gpu::faulted;
 use crate::limits::TIMELINE_LINES_MAX;
 
 /// The signal that says how many MiB of a GPU's memory are in use, in place of a detail.

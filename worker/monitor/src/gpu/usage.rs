@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::ids::{GpuUuid, JobId};
-use muster_core::time::MonotonicMs;
+use muster_model::ids::{GpuUuid, JobId};
+use muster_model::time::MonotonicMs;
 
 /// The time before an end that counts.
 const SPAN_MS: u64 = 60_000;

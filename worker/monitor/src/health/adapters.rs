@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use muster_core::health::kernel_log::BusId;
-use muster_core::health::{Component, HOUR_MS};
-use muster_core::ids::HostId;
-use muster_core::time::MonotonicMs;
+use muster_health::kernel_log::BusId;
+use muster_model::health::Component;
+use muster_model::ids::HostId;
+use muster_model::time::{HOUR_MS, MonotonicMs};
 
-use super::Sample;
-use super::host::{entries, number};
-use super::rates::{Growth, Rate, Recent};
+use crate::health::Sample;
+use crate::health::host::{entries, number};
+use crate::health::rates::{Growth, Rate, Recent};
 use crate::limits::ADAPTER_PORTS_MAX;
 
 /// Where adapters are listed.

@@ -5,13 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_core::health::checks::CheckEnd;
+use muster_health::checks::CheckEnd;
 use muster_supervisor::files;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
-use super::program::{Ran, run};
-use super::{HealthConfig, Sample, Seen, THIS_HOST};
+use crate::health::program::{Ran, run};
+use crate::health::{HealthConfig, Sample, Seen, THIS_HOST};
 use crate::limits::{BOARD_LOG_ANSWER_MAX, BOARD_LOG_PERIOD};
 use crate::session::jitter;
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use muster_core::health::checks;
+use muster_health::checks;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
-use super::{Seen, SiteCheck, program};
+use crate::health::{Seen, SiteCheck, program};
 use crate::session::jitter;
 
 /// Runs a check until nobody listens. The next run begins a period after the last one ended, give or take a tenth, so that

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use muster_core::health::checks::Dialect;
-use muster_core::health::kernel_log::Trust;
-use muster_settings::BrokenRule;
+use muster_health::checks::Dialect;
+use muster_health::kernel_log::Trust;
+use muster_service::settings::BrokenRule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

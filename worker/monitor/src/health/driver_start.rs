@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
-use super::{Sample, Seen, THIS_HOST};
+use crate::health::{Sample, Seen, THIS_HOST};
 
 /// The rule about it.
 const RULE: &str = "nvml_init";

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use muster_core::health::{DAY_MS, HOUR_MS};
-use muster_core::time::MonotonicMs;
+use muster_model::time::{DAY_MS, HOUR_MS, MonotonicMs};
 use rustix::fs::StatVfsMountFlags;
 
-use super::adapters::Adapters;
-use super::processes::Processes;
-use super::rates::{Rate, Recent, permille};
-use super::{Expected, Sample, THIS_HOST};
+use crate::health::adapters::Adapters;
+use crate::health::processes::Processes;
+use crate::health::rates::{Rate, Recent, permille};
+use crate::health::{Expected, Sample, THIS_HOST};
 use crate::topology::PciAddress;
 
 /// How sensors of CPUs are called.

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_core::health::Component;
-use muster_core::health::checks::{self, CheckEnd, Dialect};
-use muster_core::health::kernel_log::Scanner;
-use muster_core::ids::HostId;
+use muster_health::checks::{self, CheckEnd, Dialect};
+use muster_health::kernel_log::Scanner;
+use muster_model::health::Component;
+use muster_model::ids::HostId;
 use muster_proto::convert::gpu_uuid;
 use muster_proto::v1;
 use muster_proto::v1::injection::What;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Sample, Seen, THIS_HOST};
+use crate::health::{Sample, Seen, THIS_HOST};
 
 /// The facility and level that the kernel's own errors have.
 const KERNEL_ERROR: u32 = 3;
@@ -139,7 +139,7 @@ fn line(scanner: &mut Scanner, number: u64, text: &str) -> Option<Seen> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use muster_core::health::kernel_log::{BusMap, Cursor, Trust};
+    use muster_health::kernel_log::{BusMap, Cursor, Trust};
     use tokio::time::timeout;
 
     use super::*;

@@ -5,11 +5,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use muster_core::health::kernel_log::{Cursor, Record, Scanner};
+use muster_health::kernel_log::{Cursor, Record, Scanner};
 use rustix::io::Errno;
 use tokio::sync::mpsc::Sender;
 
-use super::Seen;
+use crate::health::Seen;
 use crate::limits::{
     KERNEL_LOG_LOOK_BACK_US_MAX, KERNEL_LOG_POLL, KERNEL_LOG_RECORD_BYTES_MAX, KERNEL_LOG_RETRY,
 };
@@ -164,9 +164,11 @@ fn look_back_us() -> u64 {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use super::*;
-    use muster_core::health::kernel_log::{BusMap, Event, Trust};
     use std::io::Write;
+
+    use muster_health::kernel_log::{BusMap, Event, Trust};
+
+    use super::*;
 
     fn codes(path: &Path, cursor: Cursor, count: usize) -> (Vec<u32>, u64, Cursor) {
         let (sender, mut seen) = tokio::sync::mpsc::channel(64);

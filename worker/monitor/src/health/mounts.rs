@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
-use super::sampler::pause;
-use super::{HealthConfig, Sample, Seen, THIS_HOST, thread};
+use crate::health::sampler::pause;
+use crate::health::{HealthConfig, Sample, Seen, THIS_HOST, thread};
 use crate::limits::HEALTH_MOUNT_ANSWER_MAX;
 
 /// The rule about them.

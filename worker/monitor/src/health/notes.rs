@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use muster_core::health::kernel_log::Cursor;
-use muster_core::health::{Component, Finding, Severity};
-use muster_core::ids::GpuUuid;
+use muster_health::kernel_log::Cursor;
+use muster_model::health::{Component, Finding, Severity};
+use muster_model::ids::GpuUuid;
 use muster_supervisor::files;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;

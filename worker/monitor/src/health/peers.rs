@@ -3,10 +3,10 @@
 //! Only GPUs of one host are compared. Members of a gang tell the same training step at the same time, however slow one of them is,
 //! for all wait for it: what they say of their progress tells no straggler.
 
-use muster_core::health::Component;
-use muster_core::ids::{GpuUuid, JobId};
+use muster_model::health::Component;
+use muster_model::ids::{GpuUuid, JobId};
 
-use super::Sample;
+use crate::health::Sample;
 
 /// The rule about clocks that are low.
 const RULE: &str = "clock_low";

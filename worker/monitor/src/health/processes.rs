@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::host::entries;
-use super::rates::permille;
-use super::{Sample, THIS_HOST};
+use crate::health::host::entries;
+use crate::health::rates::permille;
+use crate::health::{Sample, THIS_HOST};
 
 /// How processes of the GPU driver are called.
 const DRIVER: &str = "nvidia";

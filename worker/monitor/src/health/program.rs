@@ -1,11 +1,11 @@
 //! Runs programs that may hang: with a limit, and with an end for all that they started.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use muster_core::health::checks::CheckEnd;
-use std::os::unix::process::ExitStatusExt;
+use muster_health::checks::CheckEnd;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::timeout;

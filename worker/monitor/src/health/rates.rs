@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
-use muster_core::health::evaluate::Counter;
-use muster_core::health::{DAY_MS, MINUTE_MS, SECOND_MS};
-use muster_core::time::MonotonicMs;
+use muster_health::evaluate::Counter;
+use muster_model::time::{DAY_MS, MINUTE_MS, MonotonicMs, SECOND_MS};
 
 use crate::limits::HEALTH_INCREASES_MAX;
 

@@ -7,9 +7,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use muster_core::health::rules::RuleSet;
-use muster_core::ids::Revision;
-use muster_core::limits::WORKER_MESSAGE_BYTES_MAX;
+use muster_health::rules::RuleSet;
+use muster_model::ids::Revision;
+use muster_model::limits::WORKER_MESSAGE_BYTES_MAX;
 use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
 use muster_supervisor::files;

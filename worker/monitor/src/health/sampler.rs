@@ -8,20 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use muster_core::command::GpuDescription;
-use muster_core::health::{Component, SECOND_MS};
-use muster_core::ids::{GpuUuid, JobId};
+use muster_model::command::GpuDescription;
+use muster_model::health::Component;
+use muster_model::ids::{GpuUuid, JobId};
+use muster_model::time::SECOND_MS;
 use muster_supervisor::clock::LeaseClock;
 use tokio::sync::mpsc::Sender;
 
-use super::host::HostSensors;
-use super::peers::{self, Clocked};
-use super::series::{GpuSeries, LAST_XID};
-use super::strangers::Strangers;
-use super::{
+use crate::gpu::{BAD_PAIRS, GOOD_PAIRS, GpuError, GpuReadings, GpuSensors, GpuUse, PAIRS_RULE};
+use crate::health::host::HostSensors;
+use crate::health::peers::{self, Clocked};
+use crate::health::series::{GpuSeries, LAST_XID};
+use crate::health::strangers::Strangers;
+use crate::health::{
     Against, HealthConfig, POWER_BRAKE_RULE, Place, Sample, Seen, THIS_HOST, driver_start, thread,
 };
-use crate::gpu::{BAD_PAIRS, GOOD_PAIRS, GpuError, GpuReadings, GpuSensors, GpuUse, PAIRS_RULE};
 use crate::limits::DRIVER_START_PAUSE;
 use crate::metrics;
 use crate::session::jitter;
@@ -271,9 +272,10 @@ pub(super) fn pause(period: Duration) {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use super::*;
-    use muster_core::time::MonotonicMs;
+    use muster_model::time::MonotonicMs;
     use muster_supervisor::testing::eventually;
+
+    use super::*;
 
     /// Sensors that can be read from a moment on.
     struct Late(MonotonicMs);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use metrics::{Label, counter, gauge};
-use muster_core::command::GpuDescription;
-use muster_core::ids::GpuUuid;
+use muster_model::command::GpuDescription;
+use muster_model::ids::GpuUuid;
 
 use crate::topology::PciAddress;
 

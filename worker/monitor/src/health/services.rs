@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
-use super::program::{Ran, run};
-use super::{HealthConfig, Sample, Seen, THIS_HOST};
+use crate::health::program::{Ran, run};
+use crate::health::{HealthConfig, Sample, Seen, THIS_HOST};
 use crate::limits::HEALTH_SERVICES_ANSWER_MAX;
 use crate::session::jitter;
 

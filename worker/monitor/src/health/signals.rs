@@ -1,10 +1,10 @@
 //! What the words by which the GPU backend calls faults mean by the rules.
 
-use muster_core::health::rules::Rule;
-use muster_core::health::{Component, Severity};
-use muster_core::ids::GpuUuid;
+use muster_health::rules::Rule;
+use muster_model::health::{Component, Severity};
+use muster_model::ids::GpuUuid;
 
-use super::THIS_HOST;
+use crate::health::THIS_HOST;
 
 /// The word for GPUs of which the driver says nothing at all: it hides what was said before.
 pub(super) const NO_DATA: &str = "no-data";
@@ -101,8 +101,9 @@ impl Signal {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
+    use muster_health::rules::RuleSet;
+
     use super::*;
-    use muster_core::health::rules::RuleSet;
 
     #[test]
     fn every_word_has_a_shipped_rule_with_its_metric() {

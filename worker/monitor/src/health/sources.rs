@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::health::rules::RuleSet;
+use muster_health::rules::RuleSet;
 
 /// The rules, their metrics, and where these come from; what is not listed is read by nothing.
 const SOURCES: &[(&str, &[&str], &str)] = &[

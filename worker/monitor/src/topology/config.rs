@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use muster_core::limits::GPUS_PER_HOST_MAX;
-use muster_core::topology::{LearntTree, NamedCell};
+use muster_model::limits::GPUS_PER_HOST_MAX;
+use muster_model::topology::{LearntTree, NamedCell};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -7,9 +7,9 @@ mod sysfs;
 
 use std::collections::BTreeMap;
 
-use muster_core::command::GpuDescription;
-use muster_core::ids::GpuUuid;
-use muster_core::topology::{LearntGpu, LearntTree};
+use muster_model::command::GpuDescription;
+use muster_model::ids::GpuUuid;
+use muster_model::topology::{LearntGpu, LearntTree};
 
 pub use config::{DeclaredCells, TopologyConfig};
 pub use pci::{PciAddress, PciAddressError};

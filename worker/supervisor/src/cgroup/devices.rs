@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use super::DeviceNumber;
 use crate::bpf::{self, BpfInstruction};
+use crate::cgroup::DeviceNumber;
 
 /// Devices that one cgroup can be kept from: jumps of the program reach so far.
 pub(super) const DEVICES_DENIED_MAX: usize = 4_096;

@@ -1,11 +1,10 @@
 //! Where cgroups can be made on this host, and what they can do.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
-use super::devices;
+use crate::cgroup::devices;
 
 /// Name of the directory that holds the cgroups of all our tasks, in every hierarchy.
 const PARENT: &str = "muster";

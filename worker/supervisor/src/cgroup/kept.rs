@@ -4,12 +4,11 @@
 //! Only those of version 1, which can be renamed and whose counter can be set back, and only for a task with the very same
 //! limits: such cgroups cannot be told from new ones. Where the first task changed, filled or overran them, they are removed.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::{fs, io};
 
-use super::{Cgroups, Limits, PROCESSES, make, text_of};
+use crate::cgroup::{Cgroups, Limits, PROCESSES, make, text_of};
 
 /// The most memory that was charged to a cgroup of version 1 at a time.
 const PEAK: &str = "memory.max_usage_in_bytes";

@@ -2,10 +2,10 @@
 
 use std::io;
 
-use muster_core::desired::TaskAssignment;
+use muster_engine::desired::TaskAssignment;
 use serde::{Deserialize, Serialize};
 
-use super::{Cgroups, devices};
+use crate::cgroup::{Cgroups, devices};
 use crate::spec::{CpuPlace, TaskSpec};
 
 /// Microseconds in which a task may use its CPUs' time, where it is held to them: the kernel's own default.

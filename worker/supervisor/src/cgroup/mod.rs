@@ -19,7 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use muster_core::command::MemoryEnd;
+use muster_model::command::MemoryEnd;
 
 use crate::process::kill_pid;
 pub use host::{CgroupHost, Controller};

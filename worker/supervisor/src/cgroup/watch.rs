@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::Errno;
 
-use super::host::Mounts;
-use super::{count, text_of, write_existing};
+use crate::cgroup::host::Mounts;
+use crate::cgroup::{count, text_of, write_existing};
 
 /// Version 2's counters.
 const EVENTS: &str = "memory.events";

@@ -5,8 +5,8 @@
 
 use std::io;
 
-use super::engine::{Engine, EngineError};
-use super::record::ContainerRecord;
+use crate::container::engine::{Engine, EngineError};
+use crate::container::record::ContainerRecord;
 use crate::directory::TaskDirectory;
 use crate::process::{ProcessEntry, ProcessIdentity, carries, kill_pid, mark_of};
 

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::http::{Exchange, Reply, Request, encoded};
-use super::login::Login;
+use crate::container::http::{Exchange, Reply, Request, encoded};
+use crate::container::login::Login;
 use crate::run_id::RunId;
 
 /// How long an engine may be silent while it answers: starting and removing a container takes seconds where its disk is

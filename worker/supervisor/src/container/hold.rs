@@ -2,11 +2,11 @@
 
 use std::process::Child;
 
-use muster_core::command::Exit;
+use muster_model::command::Exit;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
-use super::{ContainerEnd, preparation};
 use crate::child::ChildSetup;
+use crate::container::{ContainerEnd, preparation};
 use crate::supervise::{Supervisor, not_started};
 use crate::sys;
 

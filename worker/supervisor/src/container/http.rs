@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use httparse::{EMPTY_HEADER, Status};
 
-use super::login::Login;
+use crate::container::login::Login;
 
 /// Bytes of the head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;

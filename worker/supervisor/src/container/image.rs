@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use muster_core::spec::{Container, PullPolicy};
+use muster_model::spec::{Container, PullPolicy};
 use serde::Deserialize;
 
-use super::engine::{Engine, EngineError};
-use super::login::login;
-use super::progress::Progress;
 use crate::clock::boottime_ms;
+use crate::container::engine::{Engine, EngineError};
+use crate::container::login::login;
+use crate::container::progress::Progress;
 use crate::output::complain;
 
 /// How often a pull that goes on says how far it is, in milliseconds.

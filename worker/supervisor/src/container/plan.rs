@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use muster_core::spec::{Container, Mount, Ulimit, UlimitKind};
+use muster_model::spec::{Container, Mount, Ulimit, UlimitKind};
 use serde_json::{Map, Value, json};
 
-use super::engine::{RUN_LABEL, WORKER_LABEL};
-use super::record::container_name;
-use super::rights;
 use crate::cgroup::{CpuQuota, CpuTime};
+use crate::container::engine::{RUN_LABEL, WORKER_LABEL};
+use crate::container::record::container_name;
+use crate::container::rights;
 use crate::directory::TaskDirectory;
 use crate::run_id::RunId;
 use crate::spec::{EngineAccess, TaskSpec};

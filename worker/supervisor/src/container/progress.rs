@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::image::{PullAmounts, PullEvent};
+use crate::container::image::{PullAmounts, PullEvent};
 
 /// Layers of an image that are counted: engines allow 127.
 const LAYERS_MAX: usize = 1_024;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use rustix::process::{WaitStatus, getpid};
 
-use super::record::ContainerRecord;
-use super::removal;
 use crate::child::ChildSetup;
+use crate::container::record::ContainerRecord;
+use crate::container::removal;
 use crate::directory::TaskDirectory;
 use crate::process::{ProcessEntry, ProcessIdentity, descendants};
 use crate::sys;

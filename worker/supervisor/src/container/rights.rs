@@ -1,9 +1,8 @@
 //! What the account that a task runs as means for its container: no process of it may be more on the host than that account is.
 
-use std::fs;
-use std::io;
+use std::{fs, io};
 
-use muster_core::spec::Container;
+use muster_model::spec::Container;
 
 use crate::account::Account;
 use crate::spec::TaskIdentity;
@@ -82,7 +81,7 @@ fn group_of(user: &str, account: &Account) -> Option<u32> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use muster_core::spec::Mount;
+    use muster_model::spec::Mount;
     use rustix::process::geteuid;
 
     use super::*;

@@ -3,15 +3,14 @@
 //! An engine is root, takes paths, and goes there a while after they were looked at. So each is looked at twice, with the account's
 //! rights: when the engine is told of it, by a path without links, and when it is about to be shown.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::{fs, io};
 
-use muster_core::spec::Mount;
+use muster_model::spec::Mount;
 
-use super::rights::unseen;
-use super::task::RunError;
 use crate::account::Account;
+use crate::container::rights::unseen;
+use crate::container::task::RunError;
 use crate::spec::TaskSpec;
 
 /// What the account of a task came to, by its container's mounts.

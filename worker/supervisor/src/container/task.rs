@@ -1,15 +1,14 @@
 //! The task whose container is to be made, and what keeps it from being made or seen to its end.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::lchown;
+use std::{fs, io};
 
-use muster_core::spec::Container;
+use muster_model::spec::Container;
 
-use super::engine::{Engine, EngineError};
-use super::image::{ImageUnavailable, obtain};
-use super::record::ImageRecord;
-use super::rights;
+use crate::container::engine::{Engine, EngineError};
+use crate::container::image::{ImageUnavailable, obtain};
+use crate::container::record::ImageRecord;
+use crate::container::rights;
 use crate::directory::TaskDirectory;
 use crate::output::complain;
 use crate::spec::{EngineAccess, TaskSpec};

@@ -7,19 +7,17 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, getpid};
 
-use super::request::{ExecRequest, FILES};
 use crate::cgroup::Cgroups;
 use crate::child::ChildSetup;
 use crate::container::{END_NOW, stand_in};
 use crate::directory::TaskDirectory;
-use crate::environment;
+use crate::exec::request::{ExecRequest, FILES};
 use crate::process::ProcessIdentity;
-use crate::program;
 use crate::ready::working_directory;
 use crate::secrets::Secrets;
 use crate::shared_memory::Entry;
 use crate::spec::TaskSpec;
-use crate::sys;
+use crate::{environment, program, sys};
 
 /// A task as it was started, with what it was given.
 #[derive(Clone, Debug)]

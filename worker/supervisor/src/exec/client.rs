@@ -10,8 +10,8 @@ use rustix::net::{
     SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
 };
 
-use super::request::{ExecAnswer, ExecRequest, FILES};
 use crate::directory::TaskDirectory;
+use crate::exec::request::{ExecAnswer, ExecRequest, FILES};
 use crate::limits::{EXEC_ANSWER_BYTES_MAX, EXEC_REQUEST_BYTES_MAX};
 
 /// Asks a task's supervisor for a command whose input, output and errors are these files. The answers come on the socket

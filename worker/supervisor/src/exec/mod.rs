@@ -13,14 +13,14 @@ mod client;
 mod request;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
-use muster_core::time::MonotonicMs;
+use beside::Beside;
+use muster_model::time::MonotonicMs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -37,7 +37,6 @@ use crate::output::complain;
 use crate::process::signal_group;
 use crate::spec::TaskSpec;
 use crate::wake::Wake;
-use beside::Beside;
 pub use client::{ask, hear};
 pub use request::{ExecAnswer, ExecRequest};
 use request::{FILES, receive};

@@ -1,14 +1,14 @@
 //! The end: what became of the task goes on record and to the agent.
 
-use muster_core::command::Exit;
+use muster_model::command::Exit;
 
-use super::{SuperviseError, Supervisor, during, milliseconds};
 use crate::clock::wall_clock;
 use crate::container::ContainerEnd;
 use crate::directory::ExitRecord;
 use crate::limits::{EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK};
 use crate::output::complain;
 use crate::protocol::SupervisorMessage;
+use crate::supervise::{SuperviseError, Supervisor, during, milliseconds};
 
 /// How long a finished supervisor waits for its agent to read the last messages.
 const FAREWELL_MS_MAX: u64 = 1_000;

@@ -1,14 +1,14 @@
 //! Where a task's gang meets, which changes while the task runs when another member is swapped.
 
-use muster_core::desired::Rendezvous;
-use muster_core::time::MonotonicMs;
+use muster_engine::desired::Rendezvous;
+use muster_model::time::MonotonicMs;
 
-use super::{Supervisor, milliseconds};
 use crate::hostfile;
 use crate::limits::LEASE_TICK;
 use crate::output::complain;
 use crate::protocol::GangNotice;
 use crate::spec::TaskSpec;
+use crate::supervise::{Supervisor, milliseconds};
 
 /// Where a gang meets.
 #[derive(Debug)]

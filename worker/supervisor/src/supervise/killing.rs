@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use muster_core::time::MonotonicMs;
+use muster_model::time::MonotonicMs;
 
-use super::{Supervisor, Watched, exit_of};
 use crate::limits::UNKILLABLE_MS;
 use crate::process::ProcessEntry;
 use crate::protocol::{Stuck, SupervisorMessage};
+use crate::supervise::{Supervisor, Watched, exit_of};
 
 /// Processes that are named of a task that cannot be killed.
 const NAMED_MAX: usize = 4;

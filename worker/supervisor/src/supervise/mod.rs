@@ -9,8 +9,8 @@ mod talk;
 use std::io;
 use std::os::fd::AsFd;
 
-use muster_core::command::{EXIT_DO_NOT_RESTART, Exit};
-use muster_core::time::MonotonicMs;
+use muster_model::command::{EXIT_DO_NOT_RESTART, Exit};
+use muster_model::time::MonotonicMs;
 use rustix::process::WaitStatus;
 
 use crate::alarm::LeaseAlarm;

@@ -1,12 +1,12 @@
 //! What a supervisor and its task have to say to each other: registrations, and the order to stop.
 
-use muster_core::time::MonotonicMs;
+use muster_model::time::MonotonicMs;
 
-use super::{Supervisor, Watched};
 use crate::checkpoints::{ConnectionId, Finality, Registration};
 use crate::control::{Commit, TaskRequest};
 use crate::protocol::{ControlAnswer, SupervisorMessage};
 use crate::stopping::Stopping;
+use crate::supervise::{Supervisor, Watched};
 
 impl Supervisor<'_> {
     /// Does what a connection of the task asks for. No answer: it comes later, or was given.

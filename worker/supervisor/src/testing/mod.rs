@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_core::desired::{CheckpointCare, RankInfo, TaskAssignment, TaskKey};
-use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
-use muster_core::lifecycle::TaskPhase;
-use muster_core::spec::Execution;
-use muster_core::state::RestartReason;
+use muster_engine::desired::{CheckpointCare, RankInfo, TaskAssignment};
+use muster_engine::state::RestartReason;
+use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey, UnitIndex};
+use muster_model::lifecycle::TaskPhase;
+use muster_model::spec::Execution;
 
 pub use hanging::HangingFolder;
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use muster_core::spec::{Secret, SecretForm};
+use muster_model::spec::{Secret, SecretForm};
 use muster_supervisor::exec::{ExecAnswer, ExecRequest};
 use muster_supervisor::{Account, TaskDirectory, TaskSpec};
 

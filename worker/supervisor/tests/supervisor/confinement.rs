@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use muster_engine::desired::TaskAssignment;
+use muster_model::command::SignalSender;
+use muster_model::spec::{Secret, SecretForm, Ulimit, UlimitKind};
+use muster_supervisor::{CgroupHost, Controller, CpuPlace, DeviceNumber};
+
 use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script, skipped};
 use crate::tasks::{RUNAWAY, stop};
-use muster_core::command::SignalSender;
-use muster_core::desired::TaskAssignment;
-use muster_core::spec::{Secret, SecretForm, Ulimit, UlimitKind};
-use muster_supervisor::{CgroupHost, Controller, CpuPlace, DeviceNumber};
 
 /// Where every host has a file system in memory.
 const MEMORY: &str = "/dev/shm";

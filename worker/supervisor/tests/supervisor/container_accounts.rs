@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use muster_core::spec::Mount;
+use muster_model::spec::Mount;
 use muster_supervisor::Account;
 
 use crate::containers::{access, contained, container};

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_core::desired::TaskAssignment;
-use muster_core::ids::GpuUuid;
-use muster_core::spec::{Secret, SecretForm};
+use muster_engine::desired::TaskAssignment;
+use muster_model::ids::GpuUuid;
+use muster_model::spec::{Secret, SecretForm};
 use muster_supervisor::{Account, CpuPlace, TaskSpec};
 use serde_json::{Value, json};
 

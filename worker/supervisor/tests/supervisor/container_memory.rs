@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_core::command::{Exit, MemoryEnd, SignalSender};
+use muster_model::command::{Exit, MemoryEnd, SignalSender};
 use muster_supervisor::Controller;
 
 use crate::confinement::cgroups;

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_core::command::{Exit, SignalSender};
-use muster_core::desired::TaskAssignment;
-use muster_core::ids::GpuUuid;
-use muster_core::spec::{Container, Mount, PullPolicy, StopWarning, Ulimit, UlimitKind};
+use muster_engine::desired::TaskAssignment;
+use muster_model::command::{Exit, SignalSender};
+use muster_model::ids::GpuUuid;
+use muster_model::spec::{Container, Mount, PullPolicy, StopWarning, Ulimit, UlimitKind};
 use muster_supervisor::container::{Engine, Remains, end};
 use muster_supervisor::{AgentRequest, EngineAccess, SupervisorMessage};
 

@@ -3,16 +3,17 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
-use muster_core::beat::SpoilReport;
-use muster_core::desired::{CheckpointRef, TaskAssignment};
-use muster_core::spec::StopWarning;
-use muster_core::state::interval_ms;
+use muster_engine::desired::{CheckpointRef, TaskAssignment};
+use muster_engine::state::interval_ms;
+use muster_model::beat::SpoilReport;
+use muster_model::spec::StopWarning;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::{
     AgentRequest, ControlAnswer, ControlNotice, PreemptFlag, SupervisorMessage,
 };
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 
 const SIGTERM: i32 = 15;
 const SIGUSR1: i32 = 10;

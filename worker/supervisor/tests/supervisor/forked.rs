@@ -8,8 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{PATIENCE_MS, PROGRAM, spec_in};
-use muster_core::desired::TaskAssignment;
+use muster_engine::desired::TaskAssignment;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory, TaskSpec, server};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +16,8 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair,
 };
+
+use crate::support::{PATIENCE_MS, PROGRAM, spec_in};
 
 /// An agent's end of a server that forks supervisors.
 pub(crate) struct Server {

@@ -4,11 +4,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 
-use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
-use muster_core::desired::{GangHost, Rendezvous, TaskAssignment};
-use muster_core::spec::{Ulimit, UlimitKind};
+use muster_engine::desired::{GangHost, Rendezvous, TaskAssignment};
+use muster_model::spec::{Ulimit, UlimitKind};
 use muster_supervisor::process::ProcessEntry;
 use muster_supervisor::{AgentRequest, SupervisorMessage};
+
+use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 
 /// A member of a gang that leaves a trace as soon as it begins, and tells where the gang meets.
 fn member(rank: u32) -> TaskAssignment {

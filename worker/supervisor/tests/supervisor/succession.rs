@@ -4,15 +4,16 @@ use std::io::BufRead;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::confinement::cgroups;
-use crate::forked::{Forked, Server};
-use crate::support::{LONG_LEASE_MS, eventually, script};
-use muster_core::command::Exit;
-use muster_core::desired::TaskAssignment;
+use muster_engine::desired::TaskAssignment;
+use muster_model::command::Exit;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::limits::{SUPERVISOR_OVERDUE_MS_MAX, SUPERVISOR_SILENT_MS_MAX};
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{AgentRequest, Controller, SupervisorMessage, TaskDirectory};
+
+use crate::confinement::cgroups;
+use crate::forked::{Forked, Server};
+use crate::support::{LONG_LEASE_MS, eventually, script};
 
 /// A lease that ends while the test looks on.
 const SHORT_LEASE_MS: u64 = 1_000;

@@ -1,9 +1,10 @@
 //! Tasks that stand still where they are.
 
-use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
-use muster_core::desired::TaskAssignment;
+use muster_engine::desired::TaskAssignment;
 use muster_supervisor::process::ProcessEntry;
 use muster_supervisor::{AgentRequest, SupervisorMessage};
+
+use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 
 const SIGKILL: i32 = 9;
 

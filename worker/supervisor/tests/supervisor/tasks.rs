@@ -3,14 +3,15 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::forked::Server;
-use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, read_segments, script};
-use muster_core::command::{Exit, SignalSender};
-use muster_core::desired::CheckpointRef;
-use muster_core::ids::GpuUuid;
-use muster_core::limits::CHECKPOINTS_TOLD_MAX;
+use muster_engine::desired::CheckpointRef;
+use muster_model::command::{Exit, SignalSender};
+use muster_model::ids::GpuUuid;
+use muster_model::limits::CHECKPOINTS_TOLD_MAX;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::{AgentRequest, ControlAnswer, LogLimits, PreemptFlag, SupervisorMessage};
+
+use crate::forked::Server;
+use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, read_segments, script};
 
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;

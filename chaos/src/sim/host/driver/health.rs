@@ -3,18 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use muster_core::agent::Input;
-use muster_core::beat::{Beat, WorkDone};
-use muster_core::command::GpuHealth;
-use muster_core::health::book::Order;
-use muster_core::health::rules::DeviceAction;
-use muster_core::health::{Component, Finding, Severity};
-use muster_core::ids::{GpuUuid, HostId};
-use muster_core::time::TimeMs;
+use muster_control::agent::Input;
+use muster_model::beat::{Beat, WorkDone};
+use muster_model::command::GpuHealth;
+use muster_model::health::{Component, DeviceAction, Finding, Order, Severity};
+use muster_model::ids::{GpuUuid, HostId};
+use muster_model::time::TimeMs;
 use tokio::time::Instant;
 
-use super::AgentDriver;
 use crate::sim::coverage::Situation;
+use crate::sim::host::driver::AgentDriver;
 use crate::sim::host::lock;
 use crate::sim::mutant::Mutant;
 

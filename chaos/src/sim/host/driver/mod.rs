@@ -5,24 +5,24 @@ mod health;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use muster_core::agent::{Action, Agent, Input, SupervisorReport};
-use muster_core::command::{Exit, GpuHealth};
-use muster_core::desired::{DesiredState, TaskAssignment};
-use muster_core::health::book::Order;
-use muster_core::ids::{GpuUuid, HostId};
-use muster_core::time::MonotonicMs;
+use muster_control::agent::{Action, Agent, Input, SupervisorReport};
+use muster_engine::desired::{DesiredState, TaskAssignment};
+use muster_model::command::{Exit, GpuHealth};
+use muster_model::health::Order;
+use muster_model::ids::{GpuUuid, HostId};
+use muster_model::time::MonotonicMs;
 use muster_scheduler::leader::{CloseReason, ToWorker};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use self::health::{HEALTH_WORK, name_host};
-use super::beats::Beats;
-use super::senses::Watch;
-use super::{AgentLink, SimHost, lock};
 use crate::check::Owner;
 use crate::sim::clock::SimClock;
 use crate::sim::coverage::Situation;
 use crate::sim::gateway::Stream;
+use crate::sim::host::beats::Beats;
+use crate::sim::host::senses::Watch;
+use crate::sim::host::{AgentLink, SimHost, lock};
 use crate::sim::mutant::Mutant;
 use crate::sim::supervisors::Behaviour;
 

@@ -102,12 +102,13 @@ impl Choice {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn choice(gang: bool, task: Option<u32>, attempt: Option<u32>, kinds: &[&str]) -> Choice {
         let job = JobDetail {
-            revision: muster_core::ids::Revision(9),
+            revision: muster_model::ids::Revision(9),
             job: v1::Job {
                 spec: Some(v1::JobSpec {
                     gang,

@@ -4,10 +4,11 @@ mod choice;
 
 use std::collections::BTreeMap;
 
+use choice::{Choice, event_kind};
 use clap::Args;
 use muster_client::{Client, ClientError, Watch, WatchFilter, WatchUpdate};
-use muster_core::ids::{JobId, Revision};
-use muster_core::time::TimeMs;
+use muster_model::ids::{JobId, Revision};
+use muster_model::time::TimeMs;
 use muster_proto::v1;
 
 use crate::connection::Options;
@@ -15,7 +16,6 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, to_json_line};
 use crate::view::{EventView, HostNames};
-use choice::{Choice, event_kind};
 
 /// Units of a job whose attempts are looked up by number; of others, only those that are placed while it is watched.
 const UNITS_MAX: usize = 1_000;

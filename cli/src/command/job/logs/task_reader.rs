@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_client::{Client, ClientError, LogUpdate, LogsRequest, WatchFilter, WatchUpdate};
-use muster_core::ids::{JobId, Revision, TaskIndex};
+use muster_model::ids::{JobId, Revision, TaskIndex};
 use muster_proto::v1;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::printer::{Printed, Printer, name};
+use crate::command::job::logs::printer::{Printed, Printer, name};
 use crate::failure::Failure;
 
 /// Time between two looks for output that is not there yet, where no event announces it.

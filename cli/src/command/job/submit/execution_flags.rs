@@ -1,13 +1,13 @@
 //! How the tasks of a job are run, by flags. A secret as a file is for job files.
 
 use clap::Args;
-use muster_proto::v1;
-
-use super::container_flags::{self, ContainerFlags};
-use crate::parse;
 use muster_job_file::{
     AmountFile, BindingFile, ExecutionFile, SecretFile, SecretFormFile, UlimitFile,
 };
+use muster_proto::v1;
+
+use crate::command::job::submit::container_flags::{self, ContainerFlags};
+use crate::parse;
 
 /// How tasks are run, beside their command.
 #[derive(Clone, Debug, Args)]

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use clap::Args;
+use muster_job_file::{NamedSpec, broken_rules, rule_in_file};
 use muster_proto::v1;
 
-use super::execution_flags::{self, ExecutionFlags};
-use super::lifecycle_flags::{self, LifecycleFlags};
-use super::scheduling_flags::{self, SchedulingFlags};
+use crate::command::job::submit::execution_flags::{self, ExecutionFlags};
+use crate::command::job::submit::lifecycle_flags::{self, LifecycleFlags};
+use crate::command::job::submit::scheduling_flags::{self, SchedulingFlags};
 use crate::connection::current_user;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::parse::{self, CpuCount, HumanSize};
-use muster_job_file::{NamedSpec, broken_rules, rule_in_file};
 
 /// A job of one task group.
 #[derive(Clone, Debug, Args)]

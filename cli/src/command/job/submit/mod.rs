@@ -10,20 +10,20 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use muster_client::{Client, ClientError, new_request_id};
-use muster_core::ids::JobId;
-use muster_core::limits::SPEC_BYTES_MAX;
+use muster_job_file::strict_yaml::FileError;
+use muster_job_file::{NamedSpec, read_jobs};
+use muster_model::ids::JobId;
+use muster_model::limits::SPEC_BYTES_MAX;
 use serde::Serialize;
 
 use self::flags::SpecFlags;
-use super::wait::{Goal, wait_for};
 use crate::command::configuration::read_file;
+use crate::command::job::wait::{Goal, wait_for};
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, render_document, to_json_line};
 use crate::parse;
-use muster_job_file::strict_yaml::FileError;
-use muster_job_file::{NamedSpec, read_jobs};
 
 /// Largest job file: room for hundreds of the largest specifications.
 const FILE_BYTES_MAX: u64 = 256 * SPEC_BYTES_MAX as u64;

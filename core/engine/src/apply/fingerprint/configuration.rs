@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use muster_model::quota::{
+    Amounts, CellQuota, Guarantee, Limits, QueueConfig, QueueOrder, QueueTree,
+};
+use muster_model::spec::{Layout, Packing, Scheduling, Within};
+use muster_model::topology::Topology;
+
 use crate::apply::fingerprint::Fold;
-use crate::quota::{Amounts, CellQuota, Guarantee, Limits, QueueConfig, QueueOrder, QueueTree};
-use crate::spec::{Layout, Packing, Scheduling, Within};
-use crate::topology::Topology;
 
 impl Fold {
     pub(super) fn tree(&mut self, tree: &QueueTree) {

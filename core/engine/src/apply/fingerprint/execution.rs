@@ -1,8 +1,9 @@
 //! Fingerprints of how tasks are run. Each field is led by its number in the format, so that fields that later builds add
 //! fold differently from all that there are.
 
+use muster_model::spec::{Container, CpuBinding, Execution, PullPolicy, SecretForm};
+
 use crate::apply::fingerprint::Fold;
-use crate::spec::{Container, CpuBinding, Execution, PullPolicy, SecretForm};
 
 /// Sets what follows apart from what a later group begins with.
 const MARK: u64 = 0x6578_6563;

@@ -1,11 +1,12 @@
 //! Fingerprints of what jobs say about their own lives. Each field is led by its number in the format, so that fields
 //! that later builds add fold differently from all that there are.
 
-use crate::apply::fingerprint::Fold;
-use crate::spec::{
+use muster_model::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
     SuspendMode,
 };
+
+use crate::apply::fingerprint::Fold;
 
 /// Sets what follows apart from a scheduling part, which may be absent before it.
 const MARK: u64 = 0x6c69_6665;

@@ -10,15 +10,14 @@ mod pipeline;
 
 use std::collections::BTreeMap;
 
+use muster_model::access::{JoinGrant, TokenHash, User};
+use muster_model::command::{Block, BlockTarget};
+use muster_model::ids::JobId;
+use muster_model::quota::QueueTree;
+use muster_model::spec::{Execution, JobSpec, Layout, Lifecycle, Pipeline, Scheduling, TaskGroup};
+use muster_model::time::TimeMs;
+use muster_model::topology::Topology;
 use xxhash_rust::xxh3::xxh3_64;
-
-use crate::access::{JoinGrant, TokenHash, User};
-use crate::command::{Block, BlockTarget};
-use crate::ids::JobId;
-use crate::quota::QueueTree;
-use crate::spec::{Execution, JobSpec, Layout, Lifecycle, Pipeline, Scheduling, TaskGroup};
-use crate::time::TimeMs;
-use crate::topology::Topology;
 
 /// Leads the fingerprint of a pipeline: its command's number in the log.
 const PIPELINE: u64 = 27;
@@ -242,15 +241,16 @@ impl Fold {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::command::Planned;
-    use crate::ids::GpuUuid;
-    use crate::quota::{
+    use muster_harness::{gang, single};
+    use muster_model::command::Planned;
+    use muster_model::ids::GpuUuid;
+    use muster_model::quota::{
         Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder,
     };
-    use crate::spec::{Packing, Within};
-    use crate::testing::{gang, single};
-    use crate::topology::{CellGroup, CellPlace, HostShape};
+    use muster_model::spec::{Packing, Within};
+    use muster_model::topology::{CellGroup, CellPlace, HostShape};
+
+    use super::*;
 
     /// Snapshots of released versions hold these numbers: a change here breaks idempotency across an
     /// upgrade.
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn fingerprints_of_access_are_frozen() {
         let user = User {
-            role: crate::access::Role::User,
+            role: muster_model::access::Role::User,
             queues: ["research".to_owned()].into(),
             token: Some(TokenHash([7; 32])),
         };

@@ -1,7 +1,8 @@
 //! Fingerprints of pipelines.
 
+use muster_model::spec::Pipeline;
+
 use crate::apply::fingerprint::Fold;
-use crate::spec::Pipeline;
 
 impl Fold {
     pub(super) fn pipeline(&mut self, pipeline: &Pipeline) {
@@ -22,9 +23,10 @@ impl Fold {
 mod tests {
     use std::sync::Arc;
 
+    use muster_harness::single;
+    use muster_model::spec::{Condition, Pipeline, PipelineDependency, PipelineJob};
+
     use crate::apply::fingerprint::Request;
-    use crate::spec::{Condition, Pipeline, PipelineDependency, PipelineJob};
-    use crate::testing::single;
 
     fn pipeline(when: Condition) -> Pipeline {
         let job = |name: &str, after| PipelineJob {

@@ -1,11 +1,13 @@
 //! A GPU that computes wrongly: whose work was on it.
 
+use muster_model::event::{EventKind, HealthNote};
+use muster_model::health::Component;
+use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::limits;
+use muster_model::time::DAY_MS;
+
 use crate::apply::Step;
 use crate::apply::ending::bit;
-use crate::event::{EventKind, HealthNote};
-use crate::health::{Component, DAY_MS};
-use crate::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
-use crate::limits;
 use crate::state::{State, Unit};
 
 /// How long ago work may have been on a GPU whose results are doubted.

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{Place, deed};
+use muster_health::book::{self, Book, Effect};
+use muster_health::component::{Condition, Held, Refusal};
+use muster_health::guard_rails::Incident;
+use muster_model::command::{Block, StopCause, StopReason};
+use muster_model::event::{EventKind, HealthNote};
+use muster_model::health::{Component, DeviceAction, Finding, Hold, Phase};
+use muster_model::host::Host;
+use muster_model::ids::HostId;
+
+use crate::apply::health::{Place, deed};
 use crate::apply::stopping::grace_ms;
 use crate::apply::{Step, words};
-use crate::command::{Block, StopCause, StopReason};
-use crate::event::{EventKind, HealthNote};
-use crate::health::book::{self, Book, Effect};
-use crate::health::component::{Condition, Held, Phase, Refusal};
-use crate::health::guard_rails::Incident;
-use crate::health::rules::DeviceAction;
-use crate::health::{Component, Finding, Hold};
-use crate::ids::HostId;
-use crate::state::{Host, State};
+use crate::state::State;
 
 impl Step<'_> {
     /// Tells the book of something at a place, and does what follows.

@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_health::component::Condition;
+use muster_model::command::{StopCause, StopReason};
+use muster_model::health::{Component, Phase};
+use muster_model::host::Host;
+use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::time::DAY_MS;
+
 use crate::apply::stopping::grace_ms;
 use crate::apply::{Step, words};
-use crate::command::{StopCause, StopReason};
 use crate::feasibility::{Asker, Freed};
-use crate::health::component::{Condition, Phase};
-use crate::health::{Component, DAY_MS};
-use crate::ids::{HostId, JobId, TaskIndex, UnitIndex};
-use crate::state::{Host, Job, State, TaskRun};
+use crate::state::{Job, State, TaskRun};
 
 /// How long work that saves itself waits for room elsewhere: what is drained is only suspected, and the work goes on meanwhile.
 /// From then on it leaves with its next checkpoint all the same. A day: our proposal.

@@ -14,20 +14,23 @@ pub(crate) use place::is_idle_component;
 
 use std::sync::Arc;
 
+use muster_health::book::{Effect, Rack};
+use muster_health::rules::RuleSet;
+use muster_model::command::HealthCommand;
+use muster_model::event::HealthNote;
+use muster_model::health::{
+    Component, ComponentKind, DeviceAction, EVIDENCE_BYTES_MAX, FINDINGS_PER_REPORT_MAX, Finding,
+    WorkStep,
+};
+use muster_model::host::Host;
+use muster_model::ids::{HostId, RequestId};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+use muster_model::time::TimeMs;
+
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
-use crate::command::HealthCommand;
-use crate::event::HealthNote;
-use crate::health::book::{Effect, Rack, WorkStep};
-use crate::health::rules::{DeviceAction, RuleSet};
-use crate::health::{
-    Component, ComponentKind, EVIDENCE_BYTES_MAX, FINDINGS_PER_REPORT_MAX, Finding,
-};
-use crate::ids::{HostId, RequestId};
-use crate::limits;
-use crate::rejection::Rejection;
-use crate::state::{Answer, Attempt, HealthRules, Host, Pools};
-use crate::time::TimeMs;
+use crate::state::{Answer, Attempt, HealthRules, Pools};
 
 impl Step<'_> {
     pub(super) fn health(&mut self, command: &HealthCommand) -> Result<Answer, Rejection> {

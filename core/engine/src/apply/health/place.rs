@@ -1,11 +1,13 @@
 //! Where a component is, as its health must know it.
 
+use muster_health::book;
+use muster_health::guard_rails::{Group, GroupKind, PoolView};
+use muster_model::health::Component;
+use muster_model::host::{DRIVER_LABEL, Holder, Host};
+use muster_model::ids::{HostId, JobId, UnitIndex};
+
 use crate::apply::Step;
-use crate::health::Component;
-use crate::health::book;
-use crate::health::guard_rails::{Group, GroupKind, PoolView};
-use crate::ids::{HostId, JobId, UnitIndex};
-use crate::state::{DRIVER_LABEL, Holder, Host, Job, Pools, State, pool_of};
+use crate::state::{Job, Pools, State, pool_of};
 
 /// Where a component is.
 pub(in crate::apply) struct Place {

@@ -6,13 +6,14 @@ mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::audit::{Report, Rule};
-use crate::command::Standing;
-use crate::ids::{GpuUuid, UnitIndex};
-use crate::quota::{CellQuota, Guarantee};
-use crate::state::{Job, State, Unit};
-use crate::topology::CellId;
+use muster_model::command::Standing;
+use muster_model::ids::{GpuUuid, UnitIndex};
+use muster_model::quota::{CellQuota, Guarantee};
+use muster_model::topology::CellId;
 use tree::{Cell, Kind, Place};
+
+use crate::audit::{Report, Rule};
+use crate::state::{Job, State, Unit};
 
 /// All cells by what standings call them.
 type Cells<'t, 'a> = BTreeMap<&'t CellId, &'t Cell<'a>>;

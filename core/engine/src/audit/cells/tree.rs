@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_model::host::{Gpu, Host};
+use muster_model::ids::HostId;
+use muster_model::topology::{CellId, GpuMask, Level, Topology};
+
 use crate::audit::places;
-use crate::ids::HostId;
-use crate::state::{Gpu, Host, State};
-use crate::topology::{CellId, GpuMask, Level, Topology};
+use crate::state::State;
 
 /// A GPU by its host and its position there.
 pub(super) type Place = (HostId, usize);

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
+use muster_model::ids::HostId;
+use muster_model::quota::{Guarantee, QueueConfig};
+use muster_model::topology::{CellId, CellKind, GpuMask, Level};
 
 use crate::cells::surplus::{self, Counts, Sum};
 use crate::cells::{Ground, Guest, Load};
-use crate::ids::HostId;
-use crate::quota::{Guarantee, QueueConfig};
-use crate::topology::{CellId, CellKind, GpuMask, Level};
 
 /// A cell that is bound to a virtual cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_model::ids::HostId;
+use muster_model::topology::{CellId, GpuMask, Level};
+
 use crate::cells::{Allocation, HostLoad};
-use crate::ids::HostId;
-use crate::topology::{CellId, GpuMask, Level};
 
 impl Allocation {
     /// Takes a bound cell out of those with room, before its hosts change.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use muster_model::host::Host;
+use muster_model::topology::{CellKind, GpuMask, HostCells, InsideCell, Level, Topology};
+
 use crate::cells::ground::{Split, count_kinds};
-use crate::state::Host;
-use crate::topology::{CellKind, GpuMask, HostCells, InsideCell, Level, Topology};
 
 /// What decides the cells of a host: its groups of GPUs, and the model of each GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

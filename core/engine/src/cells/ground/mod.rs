@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
+use muster_model::host::Host;
+use muster_model::ids::HostId;
+use muster_model::topology::{CellId, CellKind, GpuMask, HostCells, Level, Topology};
 
 use crate::cells::ground::form::{FormCell, FormKey, HostForm};
 use crate::cells::{HostLoad, Load};
-use crate::ids::HostId;
-use crate::state::Host;
-use crate::topology::{CellId, CellKind, GpuMask, HostCells, Level, Topology};
 
 /// Into how many cells of which kinds a cell falls when it is split, ascending.
 type Split = Vec<(CellKind, u32)>;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use muster_model::ids::HostId;
+use muster_model::limits;
+use muster_model::quota::PinnedCell;
+use muster_model::topology::{CellId, CellKind, GpuMask, Level};
+
 use crate::cells::Ground;
-use crate::ids::HostId;
-use crate::limits;
-use crate::quota::PinnedCell;
-use crate::topology::{CellId, CellKind, GpuMask, Level};
 
 /// Separates the name of a host from the position of a GPU in the name of a cell inside it.
 const POSITION: char = ':';

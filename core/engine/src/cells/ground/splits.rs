@@ -1,7 +1,8 @@
 //! How cells fall into smaller ones.
 
+use muster_model::topology::CellKind;
+
 use crate::cells::Ground;
-use crate::topology::CellKind;
 
 impl Ground {
     /// All kinds of cells of a GPU model (of all models if none), largest level first.

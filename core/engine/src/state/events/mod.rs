@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
+use muster_model::event::Event;
+use muster_model::ids::{JobId, Revision};
+use muster_model::limits;
 use serde::Serialize;
 
-use crate::event::Event;
-use crate::ids::{JobId, Revision};
-use crate::limits;
 use crate::state::settled::{Owner, Settled};
 
 /// Events by revision; of one revision all those of a job are kept, or none.

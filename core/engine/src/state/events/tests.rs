@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use muster_model::event::EventKind;
+use muster_model::time::TimeMs;
+
 use super::*;
-use crate::event::EventKind;
-use crate::time::TimeMs;
 
 const SMALL: Bounds = Bounds {
     kept: 20,

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use muster_core::access::{JoinGrant, Role, TokenHash, User};
-use muster_core::command::{AccessCommand, Command};
+use muster_model::access::{JoinGrant, Role, TokenHash, User};
+use muster_model::command::{AccessCommand, Command};
 
 use crate::apply_scripts::runner::{Args, Result, Runner};
 

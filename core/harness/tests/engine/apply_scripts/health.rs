@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use muster_core::command::{Command, HealthCommand};
-use muster_core::health::book::WorkStep;
-use muster_core::health::rules::RuleSet;
-use muster_core::health::{Component, Finding, Severity};
-use muster_core::ids::{HostId, LeadershipEpoch};
-use muster_core::time::TimeMs;
+use muster_health::rules::RuleSet;
+use muster_model::command::{Command, HealthCommand};
+use muster_model::health::{Component, Finding, Severity, WorkStep};
+use muster_model::ids::{HostId, LeadershipEpoch};
+use muster_model::time::TimeMs;
 
 use crate::apply_scripts::runner::{Args, Result, Runner, gpu};
 

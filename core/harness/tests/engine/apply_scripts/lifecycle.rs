@@ -1,8 +1,8 @@
 //! The part of the language that concerns jobs' own lives: dependencies, rules for exits, damaged checkpoints.
 
-use muster_core::command::{Command, JobDefaults, ReplicaRecord};
-use muster_core::ids::{AttemptEpoch, LeadershipEpoch, ReplicaId, TaskIndex};
-use muster_core::spec::{
+use muster_model::command::{Command, JobDefaults, ReplicaRecord};
+use muster_model::ids::{AttemptEpoch, LeadershipEpoch, ReplicaId, TaskIndex};
+use muster_model::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, SuspendMode,
 };
 

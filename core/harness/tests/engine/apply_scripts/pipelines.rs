@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use muster_core::command::Command;
-use muster_core::ids::PipelineId;
-use muster_core::spec::{Condition, Pipeline, PipelineDependency, PipelineJob};
-use muster_core::testing::single;
+use muster_harness::single;
+use muster_model::command::Command;
+use muster_model::ids::PipelineId;
+use muster_model::spec::{Condition, Pipeline, PipelineDependency, PipelineJob};
 
 use crate::apply_scripts::runner::{Args, Result, Runner};
 
@@ -31,7 +31,7 @@ impl Runner {
                             position: position(&jobs, other)?,
                             when,
                         }),
-                        None => spec.lifecycle.after.push(muster_core::spec::Dependency {
+                        None => spec.lifecycle.after.push(muster_model::spec::Dependency {
                             job: self.known(other)?,
                             when: Condition::Succeeded,
                         }),

@@ -11,22 +11,22 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use goldenscript::{ArgumentConsumer, Context};
-use muster_core::command::{
+use muster_engine::desired;
+use muster_engine::state::Answer;
+use muster_harness::{
+    Cluster, exit_with, gang, gpu_uuid, host_of_model, request_id, single, start_error,
+};
+use muster_model::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, HostRegistration,
     LastSeen, MemberSwap, Placement, Planned, SignalSender, StopReason, TaskOutcome, TaskPlacement,
     TaskReport,
 };
-use muster_core::desired;
-use muster_core::ids::{
+use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
 };
-use muster_core::spec::JobSpec;
-use muster_core::state::Answer;
-use muster_core::testing::{
-    Cluster, exit_with, gang, gpu_uuid, host_of_model, request_id, single, start_error,
-};
-use muster_core::time::TimeMs;
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
 
 use crate::apply_scripts::scheduling::{ask, standing};
 use crate::apply_scripts::show::Show;

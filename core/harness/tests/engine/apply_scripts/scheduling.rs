@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Claiming, Command, Move, Moving, Standing, Victim};
-use muster_core::ids::{HostId, JobId, LeadershipEpoch, UnitIndex};
-use muster_core::quota::{
+use muster_model::command::{Claiming, Command, Move, Moving, Standing, Victim};
+use muster_model::ids::{HostId, JobId, LeadershipEpoch, UnitIndex};
+use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueTree,
 };
-use muster_core::spec::JobSpec;
-use muster_core::topology::{CellId, CellPlace, Topology};
+use muster_model::spec::JobSpec;
+use muster_model::topology::{CellId, CellPlace, Topology};
 
 use crate::apply_scripts::runner::{Args, Result, Runner, task_placement};
 

@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 
+use muster_engine::state::{Attempt, Job, State, TaskRun, Unit};
+use muster_model::command::{Block, BlockTarget, Exit, GpuHealth, Standing};
+use muster_model::event::{AccessChange, EventKind, ReplicaChanged};
+use muster_model::host::Host;
+use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::time::TimeMs;
+
 use crate::apply_scripts::health::called;
-use muster_core::command::{Block, BlockTarget, Exit, GpuHealth, Standing};
-use muster_core::event::{AccessChange, EventKind, ReplicaChanged};
-use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
-use muster_core::state::{Attempt, Host, Job, State, TaskRun, Unit};
-use muster_core::time::TimeMs;
 
 /// Shows things with times counted from the script's begin.
 pub(crate) struct Show {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use muster_core::cells::{Allocation, Load, check_quotas};
-use muster_core::command::{Command, GpuHealth, HostHealth};
-use muster_core::ids::HostId;
-use muster_core::testing::{Cluster, gpu_uuid};
-use muster_core::topology::{CellId, CellKind, GpuMask, Level};
+use muster_engine::cells::{Allocation, Load, check_quotas};
+use muster_harness::{Cluster, gpu_uuid};
+use muster_model::command::{Command, GpuHealth, HostHealth};
+use muster_model::ids::HostId;
+use muster_model::topology::{CellId, CellKind, GpuMask, Level};
 
 use crate::cells::setup::{Shape, bind_best, cells, pinned, queues, tree};
 
@@ -24,13 +24,13 @@ fn kind(level: u8, gpus: u32) -> CellKind {
     }
 }
 
-fn rules(cluster: &Cluster, quotas: &[(&str, Vec<muster_core::quota::CellQuota>)]) -> Vec<String> {
+fn rules(cluster: &Cluster, quotas: &[(&str, Vec<muster_model::quota::CellQuota>)]) -> Vec<String> {
     let wanted = tree(quotas);
     let found = check_quotas(&cluster.state, &cluster.state.index.tree, queues(&wanted));
     found.iter().map(ToString::to_string).collect()
 }
 
-fn configured(quotas: &[(&str, Vec<muster_core::quota::CellQuota>)]) -> Cluster {
+fn configured(quotas: &[(&str, Vec<muster_model::quota::CellQuota>)]) -> Cluster {
     let mut cluster = EVEN.cluster();
     let command = Command::ConfigureQueues {
         request: cluster.next_request(),
@@ -144,7 +144,7 @@ fn the_smallest_split_with_the_least_load_is_chosen() {
         "a",
         vec![cells("host", "H100", 8, 1), cells("socket", "H100", 4, 3)],
     )]);
-    let job = cluster.submit(muster_core::testing::single("filler", 1, 3));
+    let job = cluster.submit(muster_harness::single("filler", 1, 3));
     cluster.place_all(job);
     let mut allocation = Allocation::rebuild(&cluster.state);
     assert_eq!(

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::cells::{Allocation, check_quotas};
-use muster_core::command::Command;
-use muster_core::testing::Cluster;
-use muster_core::topology::{CellId, CellKind};
+use muster_engine::cells::{Allocation, check_quotas};
+use muster_harness::Cluster;
+use muster_model::command::Command;
+use muster_model::topology::{CellId, CellKind};
 use proptest::prelude::*;
 
 use crate::cells::setup::{Draw, Shape, bind_best, cells, queues, tree};
@@ -44,7 +44,7 @@ pub(crate) fn draw_cluster(draw: &mut Draw) -> Cluster {
         let known = wanted
             .queues
             .values()
-            .all(|_| muster_core::quota::validate(&wanted, &topology).is_empty());
+            .all(|_| muster_model::quota::validate(&wanted, &topology).is_empty());
         if known
             && check_quotas(&cluster.state, &cluster.state.index.tree, queues(&wanted)).is_empty()
         {
@@ -165,8 +165,8 @@ proptest! {
                     cluster.apply(&Command::SetGpuHealth {
                         leader: cluster.leader(),
                         host,
-                        gpu: muster_core::testing::gpu_uuid(number, gpu),
-                        health: muster_core::command::GpuHealth::Faulted {
+                        gpu: muster_harness::gpu_uuid(number, gpu),
+                        health: muster_model::command::GpuHealth::Faulted {
                             signal: "xid-79".to_owned(),
                             detail: String::new(),
                         },
@@ -177,8 +177,8 @@ proptest! {
                         leader: cluster.leader(),
                         host,
                         health: draw.pick(&[
-                            muster_core::command::HostHealth::Up,
-                            muster_core::command::HostHealth::Lost,
+                            muster_model::command::HostHealth::Up,
+                            muster_model::command::HostHealth::Lost,
                         ]),
                         one_way: false,
                     });
@@ -186,7 +186,7 @@ proptest! {
                 _ => {
                     let gpus = draw.pick(&[8, 8, 4, 0]);
                     let model = draw.pick(&["H100", "A100"]);
-                    cluster.register(muster_core::testing::host_of_model(number, gpus, model));
+                    cluster.register(muster_harness::host_of_model(number, gpus, model));
                 }
             }
         }

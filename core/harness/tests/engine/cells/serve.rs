@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::cells::{Allocation, HostLoad, Piece, Price, Request, Room, Served, serve};
-use muster_core::command::Command;
-use muster_core::ids::{HostId, JobId, TaskIndex};
-use muster_core::testing::Cluster;
-use muster_core::topology::{CellId, CellKind, GpuMask, Level};
+use muster_engine::cells::{Allocation, HostLoad, Piece, Price, Request, Room, Served, serve};
+use muster_harness::Cluster;
+use muster_model::command::Command;
+use muster_model::ids::{HostId, JobId, TaskIndex};
+use muster_model::topology::{CellId, CellKind, GpuMask, Level};
 use proptest::prelude::*;
 
 use crate::cells::safety::{CLUSTERS, draw_cluster};
@@ -223,7 +223,7 @@ const EVEN: Shape<'_> = Shape {
     per_socket: 4,
 };
 
-fn configured(quotas: &[(&str, Vec<muster_core::quota::CellQuota>)]) -> Cluster {
+fn configured(quotas: &[(&str, Vec<muster_model::quota::CellQuota>)]) -> Cluster {
     let mut cluster = EVEN.cluster();
     let command = Command::ConfigureQueues {
         request: cluster.next_request(),

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::cells::{Allocation, Wanted};
-use muster_core::command::Command;
-use muster_core::quota::{CellQuota, Guarantee, PinnedCell, QueueConfig, QueueTree};
-use muster_core::testing::{Cluster, host_of_model};
-use muster_core::topology::{CellGroup, CellId, CellKind, CellPlace, HostShape, Topology};
+use muster_engine::cells::{Allocation, Wanted};
+use muster_harness::{Cluster, host_of_model};
+use muster_model::command::Command;
+use muster_model::quota::{CellQuota, Guarantee, PinnedCell, QueueConfig, QueueTree};
+use muster_model::topology::{CellGroup, CellId, CellKind, CellPlace, HostShape, Topology};
 
 /// Numbers that look random and follow from a seed.
 pub(crate) struct Draw(pub(crate) u64);

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::command::{Claiming, Command, GpuHealth};
-use muster_core::ids::{JobId, UnitIndex};
-use muster_core::plan::{Budget, plan};
-use muster_core::quota::{QueueConfig, QueueTree};
-use muster_core::rights::lost_work_ms;
-use muster_core::spec::{Layout, Within};
-use muster_core::testing::{Cluster, gang, single};
+use muster_engine::rights::lost_work_ms;
+use muster_harness::{Cluster, gang, single};
+use muster_model::command::{Claiming, Command, GpuHealth};
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::quota::{QueueConfig, QueueTree};
+use muster_model::spec::{Layout, Within};
+use muster_planner::{Budget, plan};
 
 use crate::cells::setup::{Draw, Shape, cells, tree};
 
@@ -75,7 +75,7 @@ fn cancel(cluster: &mut Cluster, job: JobId) {
 }
 
 /// A unit of the virtual cluster: one task, or a gang.
-fn asking(draw: &mut Draw) -> muster_core::spec::JobSpec {
+fn asking(draw: &mut Draw) -> muster_model::spec::JobSpec {
     let gpus = 1 << draw.below(3);
     let mut spec = match draw.below(3) {
         0 => single("asks", 1, gpus),

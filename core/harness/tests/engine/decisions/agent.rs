@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
 
-use muster_core::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorReport};
-use muster_core::beat::WorkerTaskPhase;
-use muster_core::command::GpuHealth;
-use muster_core::desired::{
+use muster_control::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorReport};
+use muster_engine::desired::{
     CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, RankInfo, StopInstruction,
-    TaskAssignment, TaskKey,
+    TaskAssignment,
 };
-use muster_core::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+use muster_engine::state::RestartReason;
+use muster_harness as testing;
+use muster_model::beat::WorkerTaskPhase;
+use muster_model::command::GpuHealth;
+use muster_model::ids::{
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, TaskKey, UnitIndex,
 };
-use muster_core::lifecycle::TaskPhase;
-use muster_core::spec::Execution;
-use muster_core::state::RestartReason;
-use muster_core::testing;
-use muster_core::time::MonotonicMs;
+use muster_model::lifecycle::TaskPhase;
+use muster_model::spec::Execution;
+use muster_model::time::MonotonicMs;
 
 /// When the monotonic clock of the script begins.
 const BEGIN_MS: u64 = 1_000_000;

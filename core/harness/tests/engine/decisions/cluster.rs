@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use muster_core::command::{
+use muster_engine::state::State;
+use muster_harness::{self as testing, Cluster};
+use muster_model::command::{
     Block, BlockTarget, CheckpointCommit, Command, GpuHealth, HostHealth, HostRegistration,
     Placement, Planned, TaskPlacement,
 };
-use muster_core::ids::{GpuUuid, HostId, JobId, UnitIndex};
-use muster_core::plan::{Budget, Plan, plan};
-use muster_core::spec::JobSpec;
-use muster_core::state::{ENGINE_LABEL, State};
-use muster_core::testing::{self, Cluster};
-use muster_core::time::TimeMs;
+use muster_model::host::ENGINE_LABEL;
+use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::spec::JobSpec;
+use muster_model::time::TimeMs;
+use muster_planner::{Budget, Plan, plan};
 
 /// A state, and the names that a script gave to its jobs.
 #[derive(Default)]

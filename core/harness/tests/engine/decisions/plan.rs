@@ -4,15 +4,15 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use muster_core::command::{Command as Replicated, JobDefaults, Planned, TaskOutcome};
-use muster_core::desired;
-use muster_core::ids::TaskIndex;
-use muster_core::plan::{Blocker, Budget, explain};
-use muster_core::quota::{
+use muster_engine::desired;
+use muster_harness as testing;
+use muster_model::command::{Command as Replicated, JobDefaults, Planned, TaskOutcome};
+use muster_model::ids::TaskIndex;
+use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree,
 };
-use muster_core::spec::{Condition, Container, Dependency, JobSpec, Packing};
-use muster_core::testing;
+use muster_model::spec::{Condition, Container, Dependency, JobSpec, Packing};
+use muster_planner::{Blocker, Budget, explain};
 
 use crate::decisions::cluster::NamedCluster;
 

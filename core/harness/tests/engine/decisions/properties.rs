@@ -4,13 +4,13 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use muster_core::apply::apply;
-use muster_core::audit::audit;
-use muster_core::plan::{
-    self, Basis, Blocker, Budget, Plan, WaitingByReason, explain, explain_while, plan,
+use muster_engine::apply::apply;
+use muster_engine::audit::audit;
+use muster_engine::state::State;
+use muster_harness::draw_command;
+use muster_planner::{
+    self as plan, Basis, Blocker, Budget, Plan, WaitingByReason, explain, explain_while, plan,
 };
-use muster_core::state::State;
-use muster_core::testing::draw_command;
 use proptest::prelude::*;
 
 /// A state after a random history.

@@ -5,17 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
 
-use muster_core::beat::{
+use muster_control::reactor::{Input, Reaction, Reactor};
+use muster_harness as testing;
+use muster_model::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
 };
-use muster_core::command::{Command as Replicated, Exit, GpuHealth, JobDefaults, TaskOutcome};
-use muster_core::desired::TaskKey;
-use muster_core::ids::{AttemptEpoch, HostId, ReplicaId, Revision, TaskIndex, UnitIndex};
-use muster_core::plan::Budget;
-use muster_core::reactor::{Input, Reaction, Reactor};
-use muster_core::testing;
-use muster_core::time::MonotonicMs;
-use muster_core::timings::Timings;
+use muster_model::command::{Command as Replicated, Exit, GpuHealth, JobDefaults, TaskOutcome};
+use muster_model::ids::{AttemptEpoch, HostId, ReplicaId, Revision, TaskIndex, TaskKey, UnitIndex};
+use muster_model::time::MonotonicMs;
+use muster_model::timings::Timings;
+use muster_planner::Budget;
 
 use crate::decisions::cluster::NamedCluster;
 
@@ -222,7 +221,7 @@ impl goldenscript::Runner for ReactorRunner {
                 let command = Replicated::Block {
                     request: self.named.cluster.next_request(),
                     target: self.named.target(host)?,
-                    block: muster_core::command::Block {
+                    block: muster_model::command::Block {
                         reason: "maintenance".to_owned(),
                         author: "grace".to_owned(),
                         evidence: String::new(),

@@ -121,12 +121,12 @@ fn a_host_flaps_as_its_rule_says() {
     assert_eq!(play("3 in 10m", "4 in 10m"), ("; ".to_owned(), None));
     assert_eq!(play("3 in 10m", "2 in 7m"), ("; ".to_owned(), None));
     let held = "; held h1".to_owned();
-    let gangs = (held.clone(), Some(crate::health::Hold::Gangs));
+    let gangs = (held.clone(), Some(muster_model::health::Hold::Gangs));
     assert_eq!(play("3 in 10m", "2 in 10m"), gangs);
     let mut site = site("flapping", "3 in 10m", "2 in 10m");
     for rule in &mut site.rules.rules {
         if rule.id == "flapping" {
-            rule.degraded.actions = vec![crate::health::Action::NoNewTask];
+            rule.degraded.actions = vec![muster_model::health::Action::NoNewTask];
         }
     }
     for minute in [0, 8] {
@@ -136,7 +136,7 @@ fn a_host_flaps_as_its_rule_says() {
         });
     }
     let kept = site.book.condition(&host(1)).expect("it is known").held();
-    let everything = Some(crate::health::Hold::Everything);
+    let everything = Some(muster_model::health::Hold::Everything);
     assert_eq!(kept.map(|held| held.what), everything);
 }
 

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use muster_model::health::{Blame, Charge, Class, Measure, Severity, Step};
+use muster_model::ids::GpuUuid;
+use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
+
 use super::*;
-use crate::health::attribution::{Attribution, Blame, Class, Measure, Step, Suspicion};
-use crate::health::component::Actor;
-use crate::health::guard_rails::GroupKind;
-use crate::health::rules::{Mode, RuleSet};
-use crate::health::{Charge, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Severity};
-use crate::ids::GpuUuid;
+use crate::attribution::{Attribution, Suspicion};
+use crate::component::Actor;
+use crate::guard_rails::GroupKind;
+use crate::rules::{Mode, RuleSet};
 
 mod figures;
 

@@ -1,7 +1,8 @@
 //! Figures of rules that the state itself counts for: how they are read, and what is refused.
 
+use muster_model::time::{DAY_MS, MINUTE_MS, SECOND_MS};
+
 use super::*;
-use crate::health::{DAY_MS, MINUTE_MS, SECOND_MS};
 
 fn often(times: u32, span_ms: u64) -> Option<Often> {
     Some(Often { times, span_ms })

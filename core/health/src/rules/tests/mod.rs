@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use muster_model::health::{Component, Finding};
+use muster_model::ids::GpuUuid;
+use muster_model::time::{HOUR_MS, TimeMs};
+
 use super::*;
-use crate::health::{Component, Finding, HOUR_MS};
-use crate::ids::GpuUuid;
-use crate::time::TimeMs;
 
 fn shipped() -> RuleSet {
     RuleSet::shipped().expect("the shipped rules parse")

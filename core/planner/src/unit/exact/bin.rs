@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::feasibility::Room;
-use crate::plan::unit::ask::{Ask, Part};
-use crate::plan::unit::gang::Way;
-use crate::plan::unit::greedy::own;
-use crate::spec::Resources;
-use crate::state::HostClass;
-use crate::topology::{Level, Own};
+use muster_engine::feasibility::Room;
+use muster_engine::state::HostClass;
+use muster_model::spec::Resources;
+use muster_model::topology::{Level, Own};
+
+use crate::unit::ask::{Ask, Part};
+use crate::unit::gang::Way;
+use crate::unit::greedy::own;
 
 /// GPUs of a host that are alike to all parts: the same parts may have them, and they lie in the same cells.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

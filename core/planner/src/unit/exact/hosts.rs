@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::ids::HostId;
-use crate::plan::capacity::Capacity;
-use crate::plan::unit::exact::Bins;
-use crate::plan::unit::exact::bin::{Atom, Bin, Shapes};
-use crate::state::Host;
-use crate::topology::{GpuMask, HostCells};
+use muster_model::host::Host;
+use muster_model::ids::HostId;
+use muster_model::topology::{GpuMask, HostCells};
+
+use crate::capacity::Capacity;
+use crate::unit::exact::Bins;
+use crate::unit::exact::bin::{Atom, Bin, Shapes};
 
 /// A host and its free GPUs, atom by atom.
 type Free = (HostId, Vec<GpuMask>);
@@ -152,7 +153,7 @@ fn capped_room(
     capacity: &Capacity<'_>,
     shapes: &Shapes<'_>,
     host: &Host,
-) -> crate::feasibility::Room {
+) -> muster_engine::feasibility::Room {
     let (mut cpus_milli, mut memory_mib, mut tasks) = (0, 0, 0u32);
     for (part, count) in shapes.ask.parts.iter().zip(shapes.way.counts) {
         let resources = &part.group.resources;

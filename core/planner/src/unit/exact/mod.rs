@@ -14,14 +14,15 @@ mod hosts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::command::TaskPlacement;
-use crate::plan::capacity::Capacity;
-use crate::plan::unit::ask::{Ask, task_of};
-use crate::plan::unit::exact::bin::{Bin, Shapes};
-use crate::plan::unit::exact::hosts::Hosts;
-use crate::plan::unit::gang::{Way, subgroups};
-use crate::plan::unit::greedy::{hardest_first, is_shared};
-use crate::topology::Level;
+use muster_model::command::TaskPlacement;
+use muster_model::topology::Level;
+
+use crate::capacity::Capacity;
+use crate::unit::ask::{Ask, task_of};
+use crate::unit::exact::bin::{Bin, Shapes};
+use crate::unit::exact::hosts::Hosts;
+use crate::unit::gang::{Way, subgroups};
+use crate::unit::greedy::{hardest_first, is_shared};
 
 /// Tasks of a gang that are searched room for.
 const TASKS_MAX: usize = 256;

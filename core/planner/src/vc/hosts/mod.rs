@@ -5,18 +5,20 @@ mod stoppable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cells::{self, Piece, Price, Room};
-use crate::command::{Standing, TaskPlacement, Victim};
-use crate::feasibility::Asker;
-use crate::ids::{HostId, JobId, TaskIndex, UnitIndex};
-use crate::plan::capacity::{Capacity, Masks, Need, positions, uuids};
-use crate::plan::preempt::Cost;
-use crate::plan::vc::hosts::stoppable::Memo;
-use crate::quota::Amounts;
-use crate::rights::{Preemptor, Rights};
-use crate::spec::TaskGroup;
-use crate::state::{Host, HostClass, Job, State};
-use crate::topology::{CellId, GpuMask, HostCells, Own};
+use muster_engine::cells::{self, Piece, Price, Room};
+use muster_engine::feasibility::Asker;
+use muster_engine::rights::{Preemptor, Rights};
+use muster_engine::state::{HostClass, Job, State};
+use muster_model::command::{Standing, TaskPlacement, Victim};
+use muster_model::host::Host;
+use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::quota::Amounts;
+use muster_model::spec::TaskGroup;
+use muster_model::topology::{CellId, GpuMask, HostCells, Own};
+
+use crate::capacity::{Capacity, Masks, Need, positions, uuids};
+use crate::preempt::Cost;
+use crate::vc::hosts::stoppable::Memo;
 
 /// On what ground units of virtual clusters ask, wherever their cells are.
 static IN_CELLS: Standing = Standing::Cells(Vec::new());

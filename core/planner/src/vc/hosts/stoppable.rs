@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::command::{Standing, Victim};
-use crate::ids::HostId;
-use crate::plan::preempt::Cost;
-use crate::plan::vc::hosts::{Force, Hosts};
-use crate::rights::{lost_work_ms, protected_ms};
-use crate::state::{AttemptClass, Ground, Host};
-use crate::topology::GpuMask;
+use muster_engine::rights::{lost_work_ms, protected_ms};
+use muster_engine::state::{AttemptClass, Ground};
+use muster_model::command::{Standing, Victim};
+use muster_model::host::Host;
+use muster_model::ids::HostId;
+use muster_model::topology::GpuMask;
+
+use crate::preempt::Cost;
+use crate::vc::hosts::{Force, Hosts};
 
 /// What it costs to stop an attempt, and its GPUs on a host.
 pub(super) type Stoppable = (Cost, Victim, GpuMask);
@@ -61,7 +63,7 @@ impl Hosts<'_, '_> {
     }
 
     /// What it costs to stop some attempts.
-    pub(in crate::plan::vc) fn cost_of(&self, victims: &[Victim]) -> Cost {
+    pub(in crate::vc) fn cost_of(&self, victims: &[Victim]) -> Cost {
         let costs = victims.iter().filter_map(|victim| self.cost(*victim));
         costs.fold(Cost::default(), Cost::plus)
     }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use muster_core::access::{JoinGrant, JoinToken, Role, TokenHash, User};
-use muster_core::command::{AccessCommand, Command};
-use muster_core::event::{AccessChange, EventKind};
-use muster_core::state::State;
-use muster_core::time::TimeMs;
+use muster_engine::state::State;
+use muster_model::access::{JoinGrant, JoinToken, Role, TokenHash, User};
+use muster_model::command::{AccessCommand, Command};
+use muster_model::event::{AccessChange, EventKind};
+use muster_model::time::TimeMs;
 
-use super::REQUEST;
+use crate::frozen::samples::REQUEST;
 
 const TOKEN: TokenHash = TokenHash([0xA5; 32]);
 

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Command, TaskOutcome, TaskReport};
-use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
-use muster_core::lifecycle::TaskPhase;
-use muster_core::spec::{JobSpec, Lifecycle};
-use muster_core::state::{Barrier, State};
-use muster_core::time::TimeMs;
+use muster_engine::state::{Barrier, State};
+use muster_model::command::{Command, TaskOutcome, TaskReport};
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
+use muster_model::lifecycle::TaskPhase;
+use muster_model::spec::{JobSpec, Lifecycle};
+use muster_model::time::TimeMs;
 
-use super::{JOB, LEADER, REQUEST, spec};
+use crate::frozen::samples::{JOB, LEADER, REQUEST, spec};
 
 const EPOCH: AttemptEpoch = AttemptEpoch(1_000_001);
 

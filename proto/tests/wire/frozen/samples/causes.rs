@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{StopCause, StopReason};
-use muster_core::event::{Event, EventKind};
-use muster_core::ids::{AttemptEpoch, HostId, Revision, TaskIndex, UnitIndex};
-use muster_core::state::{EventLog, Losses, State, StopOrder};
-use muster_core::time::TimeMs;
+use muster_engine::state::{EventLog, Losses, State, StopOrder};
+use muster_model::command::{StopCause, StopReason};
+use muster_model::event::{Event, EventKind};
+use muster_model::ids::{AttemptEpoch, HostId, Revision, TaskIndex, UnitIndex};
+use muster_model::time::TimeMs;
 
-use super::JOB;
-use super::retries::{DEFAULTS, change_units};
+use crate::frozen::samples::JOB;
+use crate::frozen::samples::retries::{DEFAULTS, change_units};
 
 /// The first version's state, whose attempts were told why they stop, with the events that tell of it. Earlier ones were dropped.
 pub(crate) fn state() -> State {

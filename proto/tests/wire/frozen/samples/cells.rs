@@ -3,22 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{
+use muster_engine::state::{
+    Claim, EventLog, History, Losses, Purpose, Queue, State, StateParts, Unit,
+};
+use muster_model::command::{
     Claiming, Command, Placement, Standing, StopReason, TaskPlacement, Victim,
 };
-use muster_core::event::{Event, EventKind};
-use muster_core::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitIndex};
-use muster_core::quota::{
+use muster_model::event::{Event, EventKind};
+use muster_model::host::HostClaim;
+use muster_model::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitIndex};
+use muster_model::quota::{
     Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder, QueueTree,
 };
-use muster_core::spec::{JobSpec, Layout, Packing, Scheduling, Within};
-use muster_core::state::{
-    Claim, EventLog, History, HostClaim, Losses, Purpose, Queue, State, StateParts, Unit,
-};
-use muster_core::time::TimeMs;
-use muster_core::topology::{CellGroup, CellId, CellPlace, GpuMask, HostShape, Level, Topology};
+use muster_model::spec::{JobSpec, Layout, Packing, Scheduling, Within};
+use muster_model::time::TimeMs;
+use muster_model::topology::{CellGroup, CellId, CellPlace, GpuMask, HostShape, Level, Topology};
 
-use super::{JOB, LEADER, REQUEST, gpu, placement, spec, stop};
+use crate::frozen::samples::{JOB, LEADER, REQUEST, gpu, placement, spec, stop};
 
 const MODEL: &str = "NVIDIA H100 80GB HBM3";
 const WAITING: JobId = JobId(30);

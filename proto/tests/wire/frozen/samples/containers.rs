@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use muster_core::command::Command;
-use muster_core::spec::{Container, JobSpec, Mount, PullPolicy};
+use muster_model::command::Command;
+use muster_model::spec::{Container, JobSpec, Mount, PullPolicy};
 
-use super::{REQUEST, spec};
+use crate::frozen::samples::{REQUEST, spec};
 
 /// A container with every field.
 fn container() -> Container {

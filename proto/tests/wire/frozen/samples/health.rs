@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{BlockTarget, Command, HealthCommand, StopReason};
-use muster_core::event::{EventKind, HealthNote};
-use muster_core::evidence::Cause;
-use muster_core::health::attribution::{Blame, Class, Measure, Step};
-use muster_core::health::book::{BadEnd, Part, Program, WorkStep};
-use muster_core::health::component::{
-    Actor, Change, Condition, Event, Held, Patience, Phase, Repairs,
+use muster_engine::state::{HealthRules, State, StateParts};
+use muster_health::book::{BadEnd, Part, Program};
+use muster_health::component::{Actor, Change, Condition, Event, Held, Patience, Repairs};
+use muster_health::evaluate::{XidSeen, Xids};
+use muster_health::guard_rails::{Group, GroupKind, Incidents, PoolView, Proposal, Rails};
+use muster_health::lemons::HostRecord;
+use muster_health::outbox::HeardUpTo;
+use muster_health::rules::RuleSet;
+use muster_model::command::{BlockTarget, Command, HealthCommand, StopReason};
+use muster_model::event::{EventKind, HealthNote};
+use muster_model::evidence::Cause;
+use muster_model::health::{
+    Blame, Charge, Class, Component, DeviceAction, Finding, Hold, Measure, Phase, Scope, Severity,
+    Step, Weight, WorkStep,
 };
-use muster_core::health::evaluate::{XidSeen, Xids};
-use muster_core::health::guard_rails::{Group, GroupKind, Incidents, PoolView, Proposal, Rails};
-use muster_core::health::lemons::HostRecord;
-use muster_core::health::outbox::HeardUpTo;
-use muster_core::health::rules::{DeviceAction, RuleSet};
-use muster_core::health::{Charge, Component, Finding, Hold, Scope, Severity, Weight};
-use muster_core::ids::{AttemptEpoch, HostId, Revision, UnitIndex};
-use muster_core::state::{HealthRules, State, StateParts};
-use muster_core::time::TimeMs;
+use muster_model::ids::{AttemptEpoch, HostId, Revision, UnitIndex};
+use muster_model::time::TimeMs;
 
-use super::{JOB, LEADER, REQUEST, gpu};
+use crate::frozen::samples::{JOB, LEADER, REQUEST, gpu};
 
 const HOST: HostId = HostId(2);
 const AT: TimeMs = TimeMs(4_000);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use muster_core::quota::{QueueConfig, QueueOrder};
-use muster_core::state::{History, Queue, State};
-use muster_core::time::TimeMs;
+use muster_engine::state::{History, Queue, State};
+use muster_model::quota::{QueueConfig, QueueOrder};
+use muster_model::time::TimeMs;
 
 /// The first version's state with a fair queue that remembers what two users of it have used.
 pub(crate) fn state() -> State {

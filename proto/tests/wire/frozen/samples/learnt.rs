@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Command, HostRegistration};
-use muster_core::event::EventKind;
-use muster_core::ids::{GpuUuid, HostId};
-use muster_core::state::State;
-use muster_core::topology::{LearntGpu, LearntTree, NamedCell};
+use muster_engine::state::State;
+use muster_model::command::{Command, HostRegistration};
+use muster_model::event::EventKind;
+use muster_model::ids::{GpuUuid, HostId};
+use muster_model::topology::{LearntGpu, LearntTree, NamedCell};
 
-use super::{LEADER, gpu, registration};
+use crate::frozen::samples::{LEADER, gpu, registration};
 
 /// A pod and a rack, and the cells of some GPUs.
 pub(crate) fn tree(gpus: &[GpuUuid]) -> LearntTree {

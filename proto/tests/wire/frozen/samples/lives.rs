@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{
+use muster_engine::state::State;
+use muster_model::command::{
     CheckpointCommit, Command, Exit, LastSeen, MemoryEnd, SignalSender, TaskOutcome, TaskReport,
 };
-use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
-use muster_core::spec::{
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
+use muster_model::spec::{
     CheckpointPolicy, Condition, CpuBinding, Dependency, Execution, ExitMatch, ExitMeaning,
     ExitRule, JobSpec, Lifecycle, Pipeline, PipelineDependency, PipelineJob, Secret, SecretForm,
     StopWarning, SuspendMode, Ulimit, UlimitKind,
 };
-use muster_core::state::State;
 
-use super::{JOB, LEADER, REQUEST, exit, spec};
+use crate::frozen::samples::{JOB, LEADER, REQUEST, exit, spec};
 
 /// A lifecycle with every field.
 fn lifecycle() -> Lifecycle {

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Command, MemberSwap, StopReason, TaskPlacement};
-use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
-use muster_core::lifecycle::TaskPhase;
-use muster_core::spec::{JobSpec, Lifecycle};
-use muster_core::state::{
+use muster_engine::state::{
     Attempt, Joined, Leaving, Membership, RestartReason, State, StopOrder, TaskRun, Vacancy,
 };
-use muster_core::time::TimeMs;
+use muster_model::command::{Command, MemberSwap, StopReason, TaskPlacement};
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
+use muster_model::lifecycle::TaskPhase;
+use muster_model::spec::{JobSpec, Lifecycle};
+use muster_model::time::TimeMs;
 
-use super::{JOB, LEADER, REQUEST, gpu, spec};
+use crate::frozen::samples::{JOB, LEADER, REQUEST, gpu, spec};
 
 /// Commands that replace members, and jobs that take it, under the names of their files.
 pub(crate) fn commands() -> Vec<(&'static str, Command)> {

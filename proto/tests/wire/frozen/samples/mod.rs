@@ -5,20 +5,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{
+use muster_model::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
     HostRegistration, Placement, Planned, Standing, StopCause, StopReason, TaskOutcome,
     TaskPlacement, TaskReport,
 };
-use muster_core::ids::{
+use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
 };
-use muster_core::spec::{
+use muster_model::spec::{
     Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
 };
-use muster_core::time::TimeMs;
-use muster_core::topology::LearntTree;
+use muster_model::time::TimeMs;
+use muster_model::topology::LearntTree;
 
 pub(crate) mod access;
 pub(crate) mod barrier;

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
-use muster_core::event::{Event, EventKind};
-use muster_core::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitIndex};
-use muster_core::quota::{Defragment, QueueConfig, QueueTree};
-use muster_core::state::{Claim, EventLog, HostClaim, Losses, Purpose, Queue, State, Unit};
-use muster_core::time::TimeMs;
+use muster_engine::state::{Claim, EventLog, Losses, Purpose, Queue, State, Unit};
+use muster_model::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
+use muster_model::event::{Event, EventKind};
+use muster_model::host::HostClaim;
+use muster_model::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitIndex};
+use muster_model::quota::{Defragment, QueueConfig, QueueTree};
+use muster_model::time::TimeMs;
 
-use super::{JOB, LEADER, REQUEST, gpu};
+use crate::frozen::samples::{JOB, LEADER, REQUEST, gpu};
 
 /// The first version's job that waits; it is the one that moves.
 const MOVED: JobId = JobId(30);

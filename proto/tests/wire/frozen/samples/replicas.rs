@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Command, ReplicaRecord, ReplicaStanding};
-use muster_core::event::{EventKind, ReplicaChanged};
-use muster_core::ids::ReplicaId;
-use muster_core::state::{Replicas, State};
+use muster_engine::state::{Replicas, State};
+use muster_model::command::{Command, ReplicaRecord, ReplicaStanding};
+use muster_model::event::{EventKind, ReplicaChanged};
+use muster_model::ids::ReplicaId;
 
-use super::LEADER;
+use crate::frozen::samples::LEADER;
 
 /// The command, under the name of its file.
 pub(crate) fn command() -> (&'static str, Command) {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Command, JobDefaults};
-use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, HostId, UnitIndex};
-use muster_core::state::{Ledger, Loss, Reliability, Removal, State, StateParts, Unit};
+use muster_engine::state::{Ledger, Loss, Reliability, Removal, State, StateParts, Unit};
+use muster_model::command::{Command, JobDefaults};
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, HostId, UnitIndex};
 
-use super::{JOB, LEADER};
+use crate::frozen::samples::{JOB, LEADER};
 
 pub(crate) const DEFAULTS: JobDefaults = JobDefaults {
     attempts_without_progress_max: 3,

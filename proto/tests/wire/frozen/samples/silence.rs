@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Command, HostHealth};
-use muster_core::event::{Event, EventKind};
-use muster_core::ids::{HostId, Revision};
-use muster_core::state::{EventLog, Losses, State};
-use muster_core::time::TimeMs;
+use muster_engine::state::{EventLog, Losses, State};
+use muster_model::command::{Command, HostHealth};
+use muster_model::event::{Event, EventKind};
+use muster_model::ids::{HostId, Revision};
+use muster_model::time::TimeMs;
 
-use super::LEADER;
+use crate::frozen::samples::LEADER;
 
 /// The command, under the name of its file.
 pub(crate) fn command() -> (&'static str, Command) {

@@ -3,22 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{BlockTarget, GpuHealth, HostHealth, Standing, StopReason};
-use muster_core::event::{Event, EventKind};
-use muster_core::health::book::Book;
-use muster_core::ids::{
+use muster_engine::state::{
+    Answer, Attempt, CancelRequest, Checkpoint, EventLog, HealthRules, Job, Leadership, Ledger,
+    Losses, PastAttempt, Queue, Reliability, RestartReason, State, StateParts, StopOrder,
+    StoredAnswer, TaskRun, Unit, UnitCounts,
+};
+use muster_health::book::Book;
+use muster_model::command::{BlockTarget, GpuHealth, HostHealth, Standing, StopReason};
+use muster_model::event::{Event, EventKind};
+use muster_model::host::{Gpu, Holder, Host};
+use muster_model::ids::{
     AttemptEpoch, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision, TaskIndex,
     UnitIndex,
 };
-use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
-use muster_core::state::{
-    Answer, Attempt, CancelRequest, Checkpoint, EventLog, Gpu, HealthRules, Holder, Host, Job,
-    Leadership, Ledger, Losses, PastAttempt, Queue, Reliability, RestartReason, State, StateParts,
-    StopOrder, StoredAnswer, TaskRun, Unit, UnitCounts,
-};
-use muster_core::time::TimeMs;
+use muster_model::lifecycle::{JobPhase, TaskPhase, UnitPhase};
+use muster_model::time::TimeMs;
 
-use super::{REQUEST, because, block, exit, fault, gpu, spec};
+use crate::frozen::samples::{REQUEST, because, block, exit, fault, gpu, spec};
 
 const JOB: JobId = JobId(20);
 const EPOCH: AttemptEpoch = AttemptEpoch(25);

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Command, StopReason};
-use muster_core::event::EventKind;
-use muster_core::spec::{JobSpec, Lifecycle, SuspendMode};
-use muster_core::state::{Halt, State, Suspension};
-use muster_core::time::TimeMs;
+use muster_engine::state::{Halt, State, Suspension};
+use muster_model::command::{Command, StopReason};
+use muster_model::event::EventKind;
+use muster_model::spec::{JobSpec, Lifecycle, SuspendMode};
+use muster_model::time::TimeMs;
 
-use super::retries::change_units;
-use super::{JOB, REQUEST, spec};
+use crate::frozen::samples::retries::change_units;
+use crate::frozen::samples::{JOB, REQUEST, spec};
 
 /// Commands that suspend jobs and let them go on, under the names of their files.
 pub(crate) fn commands() -> Vec<(&'static str, Command)> {

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use muster_core::command::TaskOutcome;
-use muster_core::ids::JobId;
-use muster_core::plan::{Budget, plan};
-use muster_core::testing::{Cluster, exit_with, single};
+use muster_harness::{Cluster, exit_with, single};
+use muster_model::command::TaskOutcome;
+use muster_model::ids::JobId;
+use muster_planner::{Budget, plan};
 use tokio::time::Instant;
 
-use super::ground::{self, HOSTS, carry_out};
+use crate::figures::engine::ground::{self, HOSTS, carry_out};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -93,7 +93,7 @@ fn live(form: Form, tasks: u32) -> anyhow::Result<(Duration, Duration)> {
     Ok((submitted, lived))
 }
 
-fn submit(cluster: &mut Cluster, spec: muster_core::spec::JobSpec) -> Duration {
+fn submit(cluster: &mut Cluster, spec: muster_model::spec::JobSpec) -> Duration {
     let began = Instant::now();
     cluster.submit(spec);
     began.elapsed()

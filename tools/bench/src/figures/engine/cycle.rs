@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
-use muster_core::command::{Block, BlockTarget, Command, Planned};
-use muster_core::ids::HostId;
-use muster_core::quota::{QueueConfig, QueueOrder, QueueTree};
-use muster_core::testing::{Cluster, gang, single};
+use muster_harness::{Cluster, gang, single};
+use muster_model::command::{Block, BlockTarget, Command, Planned};
+use muster_model::ids::HostId;
+use muster_model::quota::{QueueConfig, QueueOrder, QueueTree};
 use tokio::time::Instant;
 
-use super::ground::{self, GPUS_PER_HOST, HOSTS, carry_out, timed};
+use crate::figures::engine::ground::{self, GPUS_PER_HOST, HOSTS, carry_out, timed};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -145,7 +145,7 @@ fn idle() -> Cluster {
 }
 
 /// Single tasks and gangs by turns, every fourth in the fair queue.
-fn waiting(number: u32, shapes: u32) -> muster_core::spec::JobSpec {
+fn waiting(number: u32, shapes: u32) -> muster_model::spec::JobSpec {
     let shape = number % shapes;
     let mut spec = match shape % 2 {
         0 => single("wait", 1, 1 + shape % 8),

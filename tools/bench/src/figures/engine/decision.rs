@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use muster_core::quota::{CellQuota, Guarantee, QueueConfig, QueueTree};
-use muster_core::testing::{Cluster, gang, single};
+use muster_harness::{Cluster, gang, single};
+use muster_model::quota::{CellQuota, Guarantee, QueueConfig, QueueTree};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use super::ground::{self, HOSTS, decide, within};
-use super::mean_and_p99;
+use crate::figures::engine::ground::{self, HOSTS, decide, within};
+use crate::figures::engine::mean_and_p99;
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;

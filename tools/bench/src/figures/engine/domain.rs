@@ -1,13 +1,14 @@
 //! Requests inside one domain of 72 GPUs: trays of four, in two halves.
 
-use muster_core::command::Command;
-use muster_core::testing::{Cluster, host, single};
-use muster_core::topology::{HostShape, Topology};
-use rand::{Rng as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 
-use super::ground::{self, carry_out, cells, decide};
+use muster_harness::{Cluster, host, single};
+use muster_model::command::Command;
+use muster_model::topology::{HostShape, Topology};
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+use crate::figures::engine::ground::{self, carry_out, cells, decide};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;

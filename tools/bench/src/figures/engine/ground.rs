@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use muster_core::command::{Command, Placement, Standing, TaskPlacement};
-use muster_core::ids::{HostId, JobId, TaskIndex, UnitIndex};
-use muster_core::plan::{Budget, Plan, plan};
-use muster_core::spec::{JobSpec, Within};
-use muster_core::testing::{Cluster, gpu_uuid, host, single};
-use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
+use muster_harness::{Cluster, gpu_uuid, host, single};
+use muster_model::command::{Command, Placement, Standing, TaskPlacement};
+use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::spec::{JobSpec, Within};
+use muster_model::topology::{CellGroup, CellPlace, HostShape, Topology};
+use muster_planner::{Budget, Plan, plan};
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;

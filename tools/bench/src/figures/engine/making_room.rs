@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use muster_core::command::{Command, Placement, Standing, TaskPlacement};
-use muster_core::ids::{HostId, TaskIndex, UnitIndex};
-use muster_core::quota::{Defragment, QueueConfig, QueueTree};
-use muster_core::spec::JobSpec;
-use muster_core::testing::{Cluster, gang, gpu_uuid, single};
+use muster_harness::{Cluster, gang, gpu_uuid, single};
+use muster_model::command::{Command, Placement, Standing, TaskPlacement};
+use muster_model::ids::{HostId, TaskIndex, UnitIndex};
+use muster_model::quota::{Defragment, QueueConfig, QueueTree};
+use muster_model::spec::JobSpec;
 
-use super::ground::{self, GPUS_PER_HOST, HOSTS, carry_out, timed};
+use crate::figures::engine::ground::{self, GPUS_PER_HOST, HOSTS, carry_out, timed};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;

@@ -2,14 +2,14 @@
 //! nothing: its indexes were kept up to date by `apply` while it followed.
 
 use anyhow::{Context as _, ensure};
-use muster_core::state::Index;
-use muster_core::testing::single;
+use muster_engine::state::Index;
+use muster_harness::single;
 use muster_proto::log::{read_state, write_state};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
-use super::ground::{self, HOSTS};
+use crate::figures::engine::ground::{self, HOSTS};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use muster_core::beat::{TaskStatus, WorkerStatus};
-use muster_core::desired::{DesiredState, HealthDuties, TaskAssignment, TaskKey};
-use muster_core::ids::{HostId, LeadershipEpoch, Revision};
-use muster_core::timings::Timings;
+use muster_engine::desired::{DesiredState, HealthDuties, TaskAssignment};
+use muster_model::beat::{TaskStatus, WorkerStatus};
+use muster_model::ids::{HostId, LeadershipEpoch, Revision, TaskKey};
+use muster_model::timings::Timings;
 use muster_proto::status::not_leader;
 use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
@@ -21,7 +21,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::PATIENCE_MS;
+use crate::support::PATIENCE_MS;
 
 pub(crate) const HOST: HostId = HostId(5);
 

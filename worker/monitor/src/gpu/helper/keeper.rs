@@ -9,13 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_core::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
 use muster_supervisor::clock::LeaseClock;
 
-use super::HelperProgram;
-use super::link::Link;
-use super::messages::{Opened, Question, Reply};
 use crate::gpu::GpuError;
+use crate::gpu::helper::HelperProgram;
+use crate::gpu::helper::link::Link;
+use crate::gpu::helper::messages::{Opened, Question, Reply};
 use crate::limits::GPU_HELPER_REAP_MAX;
 use crate::metrics;
 

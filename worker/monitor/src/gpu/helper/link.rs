@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::messages::{Answer, Question, Reply, Request};
 use crate::gpu::GpuError;
+use crate::gpu::helper::messages::{Answer, Question, Reply, Request};
 use crate::limits::{GPU_HELPER_LOG_BYTES_MAX, GPU_MESSAGE_BYTES_MAX, GPU_QUESTIONS_MAX};
 
 /// Where questions to one helper go and answers come from.

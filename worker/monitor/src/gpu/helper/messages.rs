@@ -2,9 +2,9 @@
 //!
 //! Both sides are the same build, so the messages have no version.
 
-use muster_core::command::GpuDescription;
-use muster_core::ids::GpuUuid;
-use muster_core::time::MonotonicMs;
+use muster_model::command::GpuDescription;
+use muster_model::ids::GpuUuid;
+use muster_model::time::MonotonicMs;
 use muster_supervisor::DeviceNumber;
 use serde::{Deserialize, Serialize};
 

@@ -23,19 +23,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use muster_core::command::{GpuDescription, GpuHealth};
-use muster_core::ids::GpuUuid;
-use muster_core::time::MonotonicMs;
+use keeper::Keeper;
+use messages::{Opened, Question, Reply};
+use muster_model::command::{GpuDescription, GpuHealth};
+use muster_model::ids::GpuUuid;
+use muster_model::time::MonotonicMs;
 use muster_supervisor::DeviceNumber;
 
-use super::{
+use crate::gpu::{
     GpuBackend, GpuError, GpuMemory, GpuReadings, GpuSensors, HealthChange, NvmlBackend, XidSeen,
     faulted,
 };
 use crate::limits::{GPU_ANSWER_MAX, INJECTIONS_WAITING_MAX};
 use crate::topology::PciAddress;
-use keeper::Keeper;
-use messages::{Opened, Question, Reply};
 
 /// The word with which this program asks the driver for an agent.
 const ASK_GPUS: &str = "ask-gpus";

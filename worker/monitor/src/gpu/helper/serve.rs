@@ -7,10 +7,10 @@ use std::io::{self, BufRead, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use muster_core::ids::GpuUuid;
+use muster_model::ids::GpuUuid;
 
-use super::link::next_line;
-use super::messages::{Answer, Opened, Question, Refusal, Reply, Request};
+use crate::gpu::helper::link::next_line;
+use crate::gpu::helper::messages::{Answer, Opened, Question, Refusal, Reply, Request};
 use crate::gpu::{GpuBackend, GpuError};
 use crate::limits::{GPU_MESSAGE_BYTES_MAX, GPU_QUESTIONS_MAX};
 

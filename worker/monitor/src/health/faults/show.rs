@@ -1,9 +1,9 @@
 //! What happened, in a line each.
 
-use muster_core::command::HostHealth;
-use muster_core::event::EventKind;
-use muster_core::health::Component;
-use muster_core::ids::{GpuUuid, HostId, JobId};
+use muster_model::command::HostHealth;
+use muster_model::event::EventKind;
+use muster_model::health::Component;
+use muster_model::ids::{GpuUuid, HostId, JobId};
 
 /// Hosts and GPUs by their numbers.
 pub(super) fn gpu(uuid: GpuUuid) -> String {
@@ -37,7 +37,7 @@ pub(super) fn event(kind: &EventKind, job_name: &dyn Fn(JobId) -> String) -> Opt
             job, unit, cause, ..
         } => {
             let reason = match &cause.reason {
-                muster_core::command::StopReason::GpuFault { gpu: uuid } => {
+                muster_model::command::StopReason::GpuFault { gpu: uuid } => {
                     format!("{} is unfit", gpu(*uuid))
                 }
                 other => other.to_string(),

@@ -7,31 +7,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::executor::block_on;
-use muster_core::apply::Applied;
-use muster_core::beat::Beat;
-use muster_core::command::{
+use muster_control::reactor::{Contact, Input, Reactor};
+use muster_engine::apply::Applied;
+use muster_harness::{self as testing, Cluster};
+use muster_health::checks::{CheckEnd, Dialect, read};
+use muster_health::kernel_log::{BusId, BusMap, Cursor, Scanner, Trust};
+use muster_health::rules::RuleSet;
+use muster_model::beat::Beat;
+use muster_model::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HealthCommand,
     HostRegistration, SignalSender, TaskOutcome, TaskReport,
 };
-use muster_core::health::book::{Order, WorkStep};
-use muster_core::health::checks::{CheckEnd, Dialect, read};
-use muster_core::health::kernel_log::{BusId, BusMap, Cursor, Scanner, Trust};
-use muster_core::health::rules::RuleSet;
-use muster_core::health::{Component, Finding};
-use muster_core::ids::{GpuUuid, HostId, JobId, ReplicaId, Revision, TaskIndex, UnitIndex};
-use muster_core::plan::{Budget, plan};
-use muster_core::reactor::{Contact, Input, Reactor};
-use muster_core::spec::JobSpec;
-use muster_core::state::DRIVER_LABEL;
-use muster_core::testing::{self, Cluster};
-use muster_core::time::{MonotonicMs, TimeMs};
-use muster_core::timings::Timings;
-use muster_core::topology::{CellPlace, Topology};
+use muster_model::health::{Component, Finding, Order, WorkStep};
+use muster_model::host::DRIVER_LABEL;
+use muster_model::ids::{GpuUuid, HostId, JobId, ReplicaId, Revision, TaskIndex, UnitIndex};
+use muster_model::spec::JobSpec;
+use muster_model::time::{MonotonicMs, TimeMs};
+use muster_model::timings::Timings;
+use muster_model::topology::{CellPlace, Topology};
+use muster_planner::{Budget, plan};
 use muster_supervisor::clock::LeaseClock;
 use tokio::sync::{mpsc, watch};
 
-use super::{Result, show};
 use crate::gpu::faulted;
+use crate::health::faults::{Result, show};
 use crate::health::judge::{Host, Judge};
 use crate::health::notes::Notes;
 use crate::health::rules::{KnownRules, RulesSource};
@@ -119,7 +118,7 @@ impl World {
         let mut cluster = Cluster::new();
         cluster.apply(&Command::SetJobDefaults {
             leader: cluster.leader(),
-            defaults: muster_core::command::JobDefaults::default(),
+            defaults: muster_model::command::JobDefaults::default(),
         });
         let began = cluster.now;
         let now = MonotonicMs(0);

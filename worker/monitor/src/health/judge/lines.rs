@@ -1,14 +1,14 @@
 //! What lines of the kernel's log mean.
 
-use muster_core::health::evaluate::{Judged, Seen as Pair, judge_sxid, judge_xid};
-use muster_core::health::kernel_log::{Event, HostSign, Recovery, Sxid, Xid};
-use muster_core::health::rules::{Blame, XidSeverity};
-use muster_core::health::{Component, ComponentKind, Finding, Severity, raw_evidence};
-use muster_core::ids::GpuUuid;
+use muster_health::evaluate::{Judged, Seen as Pair, judge_sxid, judge_xid};
+use muster_health::kernel_log::{Event, HostSign, Recovery, Sxid, Xid};
+use muster_health::rules::{Blame, XidSeverity};
+use muster_model::health::{Component, ComponentKind, Finding, Severity, raw_evidence};
+use muster_model::ids::GpuUuid;
 use muster_supervisor::clock::wall_clock;
 use tokio::time::sleep;
 
-use super::Judge;
+use crate::health::judge::Judge;
 use crate::health::{RECOVERY_RULES, Sample, Seen, THIS_HOST, adapters};
 use crate::limits::XID_DETAILS_WAIT;
 use crate::metrics;

@@ -1,10 +1,10 @@
 //! What readings mean.
 
-use muster_core::health::evaluate::{Reading, Transition};
-use muster_core::health::{Component, Severity};
+use muster_health::evaluate::{Reading, Transition};
+use muster_model::health::{Component, Severity};
 
-use super::Judge;
 use crate::health::Sample;
+use crate::health::judge::Judge;
 
 impl Judge {
     /// Holds a reading against its rule.

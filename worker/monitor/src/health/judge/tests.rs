@@ -1,14 +1,14 @@
 //! What is found by the rules, of what is seen.
 
-use muster_core::health::checks::{CheckEnd, Dialect, read};
-use muster_core::health::kernel_log::{Cursor, Event, HostSign, Place, Scanner, Trust};
+use muster_health::checks::{CheckEnd, Dialect, read};
+use muster_health::kernel_log::{Cursor, Event, HostSign, Place, Scanner, Trust};
+use muster_supervisor::clock::LeaseClock;
 
 use super::*;
 use crate::gpu::faulted;
 use crate::health::KnownRules;
 use crate::inbox::inbox;
 use crate::replicas::KnownReplicas;
-use muster_supervisor::clock::LeaseClock;
 
 const FIRST: GpuUuid = GpuUuid(1);
 const SECOND: GpuUuid = GpuUuid(2);
@@ -101,7 +101,7 @@ fn line(code: u32) -> Seen {
     };
     let mut cursor = Cursor::default();
     cursor.accept("boot", u64::from(code));
-    let bus = muster_core::health::kernel_log::BusId {
+    let bus = muster_health::kernel_log::BusId {
         domain: 0,
         bus: 15,
         device: 0,
@@ -342,7 +342,7 @@ async fn ten_thousand_lines_are_read_to_the_last_and_told_once() {
     let text: String = (1..=LINES).map(line).collect();
     std::fs::write(&path, text).unwrap();
     let mut buses = BusMap::default();
-    let bus = muster_core::health::kernel_log::BusId::parse("0000:0f:00.0").unwrap();
+    let bus = muster_health::kernel_log::BusId::parse("0000:0f:00.0").unwrap();
     buses.learn(bus, FIRST);
     let scanner = Scanner::new(Trust::Tests, Cursor::default(), buses);
     let (sender, mut seen) = mpsc::channel(crate::limits::HEALTH_SEEN_MAX);

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use muster_core::command::GpuDescription;
-use muster_core::health::Component;
-use muster_core::health::checks::{self, CheckEnd, Dialect};
-use muster_core::health::rules::{Condition, Hold, Mode, RuleSet};
+use muster_health::checks::{self, CheckEnd, Dialect};
+use muster_health::rules::{Condition, Hold, Mode, RuleSet};
+use muster_model::command::GpuDescription;
+use muster_model::health::Component;
 
-use super::{ACTIVE_CHECK, Course, Outcome, Works};
 use crate::health::program::{Ran, run};
+use crate::health::works::{ACTIVE_CHECK, Course, Outcome, Works};
 use crate::health::{HealthConfig, Sample, Seen};
 use crate::limits::{HEALTH_ACTIVE_CHECK_MAX, HEALTH_ACTIVE_CHECK_RUNS_MAX};
 

@@ -7,22 +7,20 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use muster_core::beat::WorkDone;
-use muster_core::command::{GpuDescription, GpuHealth};
-use muster_core::health::book::Order;
-use muster_core::health::checks::CheckEnd;
-use muster_core::health::rules::DeviceAction;
-use muster_core::health::{Component, raw_evidence, with_detail};
-use muster_core::ids::GpuUuid;
-use muster_core::time::MonotonicMs;
+use muster_health::checks::CheckEnd;
+use muster_model::beat::WorkDone;
+use muster_model::command::{GpuDescription, GpuHealth};
+use muster_model::health::{Component, DeviceAction, Order, raw_evidence, with_detail};
+use muster_model::ids::GpuUuid;
+use muster_model::time::MonotonicMs;
 use muster_supervisor::clock::LeaseClock;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use self::active::{Checker, shipped_beside_this};
-use super::program::{Ran, run};
-use super::{Against, HealthConfig, Sample, Seen, adapters, mark_reboot, services};
 use crate::gpu::Injector;
+use crate::health::program::{Ran, run};
+use crate::health::{Against, HealthConfig, Sample, Seen, adapters, mark_reboot, services};
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{
     HEALTH_DIAGNOSTIC_MAX, HEALTH_LONG_DIAGNOSTIC_MAX, HEALTH_REBOOT_MAX, HEALTH_RESET_MAX,

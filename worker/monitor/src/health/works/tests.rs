@@ -2,13 +2,13 @@
 
 use std::sync::mpsc::sync_channel;
 
-use muster_core::health::rules::RuleSet;
-use muster_core::ids::HostId;
-use muster_core::time::TimeMs;
+use muster_health::rules::RuleSet;
+use muster_model::ids::HostId;
+use muster_model::time::TimeMs;
 
-use super::active::{MISCOMPARE, MISCOMPARES, figures};
 use super::*;
 use crate::gpu::{HealthChange, faulted};
+use crate::health::works::active::{MISCOMPARE, MISCOMPARES, figures};
 use crate::inbox::inbox;
 
 /// Carries one order out and says how it ended.

@@ -3,9 +3,9 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::super::frames::Frames;
-use super::super::http::Exchange;
-use super::super::pipes::own;
+use crate::container::frames::Frames;
+use crate::container::http::Exchange;
+use crate::container::pipes::own;
 use crate::segments::OutputStream;
 
 /// Bytes of input that are read at a time, and wait for the engine to take them.

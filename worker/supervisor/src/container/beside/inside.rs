@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
-use super::super::pipes::span;
+use crate::container::pipes::span;
 use crate::process::{ProcessEntry, ProcessIdentity, signal_group, signal_pid};
 
 /// A process that the engine started for a command.

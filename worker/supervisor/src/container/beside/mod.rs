@@ -15,19 +15,19 @@ use std::fmt::Display;
 use std::io;
 use std::process::{Command, ExitCode};
 
+use relay::{Relay, Session};
 use rustix::process::Signal;
 use rustix::termios::{OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
 use serde_json::{Value, json};
 
-use super::ending::{FAILED, end_like};
-use super::engine::Engine;
-use super::record::{ContainerRecord, container_name};
+use crate::container::ending::{FAILED, end_like};
+use crate::container::engine::Engine;
+use crate::container::record::{ContainerRecord, container_name};
 use crate::directory::TaskDirectory;
 use crate::exec::ExecRequest;
 use crate::output::complain;
 use crate::process::CONTROL_VARIABLE;
 use crate::sys;
-use relay::{Relay, Session};
 
 /// Asks a stand-in to end its command, for good. SIGHUP is passed on, as a command beside a process hears it.
 pub(crate) const END_NOW: Signal = Signal::TERM;
