@@ -10,8 +10,8 @@ use muster_model::health::{Component, Severity};
 use muster_model::ids::HostId;
 use muster_model::spec::{JobSpec, RetryPolicy};
 
-use crate::scenario::Place;
 use crate::trace::{Cluster, Ending, Outage, TraceJob};
+use crate::workload::Place;
 
 /// The adapter that is ill where an outage says no more than that one is.
 const ADAPTER: &str = "mlx5_0/1";

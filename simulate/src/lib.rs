@@ -14,13 +14,14 @@ mod measure;
 mod policy;
 pub mod report;
 mod rules;
-mod scenario;
+pub mod scenario;
 pub mod trace;
+mod workload;
 mod world;
 
 pub use illness::Care;
 pub use measure::{JobEnd, JobRecord, SizeBucket};
 pub use policy::{Policy, UnknownPolicy};
 pub use rules::{Rules, TimeLimits, Told};
-pub use scenario::{LOAD_MAX, LOAD_MIN, LeftOut, Scenario, Settings};
+pub use workload::{LOAD_MAX, LOAD_MIN, LeftOut, Scenario, Settings};
 pub use world::{HealthCounts, HealthyOut, Outcome, Progress, SimulateError, simulate};

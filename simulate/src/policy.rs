@@ -19,8 +19,8 @@ use muster_model::spec::{
 use muster_model::topology::HOST_LEVEL;
 
 use crate::illness::submit_with_care;
-use crate::scenario::Scenario;
 use crate::trace::{Cluster, TraceHost, TraceJob};
+use crate::workload::Scenario;
 
 /// Who configures the queues.
 const AUTHOR: &str = "simulator";

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use muster_engine::state::{RestartReason, State};
+use muster_engine::state::State;
 use muster_model::command::{HostHealth, ReplicaStanding, StopCause, StopReason};
+use muster_model::desired::RestartReason;
 use muster_model::event::{EventKind, HealthNote};
 use muster_model::health::{Component, ComponentKind, Phase};
 use muster_model::ids::AttemptEpoch;

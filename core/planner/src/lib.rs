@@ -38,7 +38,7 @@ pub use explain::{
 pub use instead::instead;
 pub use reason::{Reason, WaitingByReason};
 
-pub(crate) use capacity::positions;
+pub use capacity::positions;
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! What the leader wants a host to run.
 
-use muster_engine::desired::{
+use muster_model::desired::{
     CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
     TaskAssignment,
 };

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use muster_engine::desired::HealthDuties;
 use muster_engine::state::State;
 use muster_health::component::{Actor, Change, Condition, Held};
 use muster_health::rules::{RuleSet, WouldBlock};
 use muster_model::beat::WorkDone;
+use muster_model::desired::HealthDuties;
 use muster_model::event::HealthNote;
 use muster_model::health::{
     Blame, Charge, Class, Component, DeviceAction, FINDINGS_PER_REPORT_MAX, Finding, Measure,

@@ -1,7 +1,7 @@
 //! Phases and other plain enumerations.
 
-use muster_engine::state::RestartReason;
 use muster_model::command::{HostHealth, ReplicaStanding};
+use muster_model::desired::RestartReason;
 use muster_model::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_model::spec::SuspendMode;
 

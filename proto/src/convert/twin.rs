@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_engine::state::RestartReason;
 use muster_model::command::{
     Block, BlockTarget, Exit, GpuHealth, HostHealth, HostRegistration, Standing, StopCause,
     StopReason, Victim,
 };
+use muster_model::desired::RestartReason;
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use muster_engine::desired::DesiredState;
 use muster_model::beat::Beat;
 use muster_model::command::HostRegistration;
+use muster_model::desired::DesiredState;
 use muster_model::ids::{HostId, LeadershipEpoch};
 use muster_model::rejection::Rejection;
 use muster_model::timings::Timings;

@@ -8,9 +8,9 @@ mod submission;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use muster_engine::desired::DesiredState;
 use muster_engine::state::State;
 use muster_model::command::Command;
+use muster_model::desired::DesiredState;
 use muster_model::ids::{AttemptEpoch, HostId, JobId, Revision};
 use muster_model::lifecycle::TaskPhase;
 use muster_service::tracing::{Span, SpanId, is_on, now_ns, of_ms, record, trace_of, tree};

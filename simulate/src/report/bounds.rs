@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::measure::{JobEnd, JobRecord};
 use crate::report::numbers::{float, seconds, share};
-use crate::scenario::Scenario;
+use crate::workload::Scenario;
 use crate::world::Outcome;
 
 /// What no policy can beat on this scenario, over the jobs that ran to their end. Work is counted once: what is done

@@ -4,7 +4,7 @@ use crate::measure::{Bar, JobRecord};
 use crate::report::Series;
 use crate::report::numbers::{float, seconds};
 use crate::report::svg::{Axis, Picture, colour};
-use crate::scenario::Scenario;
+use crate::workload::Scenario;
 use crate::world::Outcome;
 
 /// Seconds of a day.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::measure::{JobEnd, JobRecord};
 use crate::report::numbers::{float, gpu_hours, seconds, share};
-use crate::scenario::Scenario;
+use crate::workload::Scenario;
 use crate::world::{HealthyOut, Outcome};
 
 /// Shortest running time that slowdown is measured against: else a job of a second that waits for a minute counts

@@ -11,7 +11,7 @@ use crate::measure::{JobRecord, SizeBucket};
 use crate::report::figures::{Group, JobFigures, Spread};
 use crate::report::numbers::{float, gpu_hours, seconds};
 use crate::report::{Report, RunReport, html};
-use crate::scenario::Scenario;
+use crate::workload::Scenario;
 use crate::world::Outcome;
 
 /// A report that cannot be written.

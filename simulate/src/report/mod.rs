@@ -22,11 +22,12 @@ pub use page::Page;
 pub use plot::{Line, Plot};
 pub use svg::{Axis, Picture};
 
+use figures::{cluster_figures, job_figures};
+
 use crate::measure::{Series, SizeBucket};
 use crate::rules::{Rules, Told};
-use crate::scenario::{LeftOut, Scenario};
+use crate::workload::{LeftOut, Scenario};
 use crate::world::Outcome;
-use figures::{cluster_figures, job_figures};
 
 /// What was simulated.
 #[derive(Clone, Debug, Serialize)]

@@ -6,7 +6,7 @@ use crate::report::figures::{Group, JobFigures, Spread};
 use crate::report::numbers::{dash, grouped, percent, seconds, span};
 use crate::report::{Inputs, Report, RunReport};
 use crate::rules::TimeLimits;
-use crate::scenario::LeftOut;
+use crate::workload::LeftOut;
 
 /// Spaces between two columns.
 const GAP: &str = "  ";

@@ -7,7 +7,7 @@ use muster_model::ids::HostId;
 use muster_model::rejection::Rejection;
 use muster_model::time::TimeMs;
 
-use crate::scenario::Place;
+use crate::workload::Place;
 use crate::world::SimulateError;
 use crate::world::agenda::Happening;
 use crate::world::run::World;

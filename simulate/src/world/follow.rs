@@ -1,7 +1,8 @@
 //! Workers and users, who do what the engine's events ask of them.
 
-use muster_engine::state::{Attempt, RestartReason, State, TaskRun};
+use muster_engine::state::{Attempt, State, TaskRun};
 use muster_model::command::{Command, Exit, StopReason, TaskOutcome, TaskReport};
+use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
 

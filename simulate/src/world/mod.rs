@@ -25,7 +25,7 @@ pub use ward::HealthCounts;
 
 use crate::measure::JobRecord;
 use crate::policy::Policy;
-use crate::scenario::{LeftOut, Scenario};
+use crate::workload::{LeftOut, Scenario};
 
 /// Instants between two reports of progress.
 const PROGRESS_INSTANTS: u64 = 1_024;

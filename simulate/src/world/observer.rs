@@ -9,8 +9,8 @@ use muster_model::time::TimeMs;
 
 use crate::measure::{Gantt, HeadRequest, Hosts, Integrals, JobEnd, JobRecord, Moment, Series};
 use crate::policy::queue_named;
-use crate::scenario::Scenario;
 use crate::trace::TraceJob;
+use crate::workload::Scenario;
 
 /// Quantities over time, and sums over the whole run.
 #[derive(Clone, Debug, Default)]

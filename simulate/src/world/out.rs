@@ -9,7 +9,7 @@ use muster_model::ids::HostId;
 use muster_model::time::TimeMs;
 use serde::Serialize;
 
-use crate::scenario::Place;
+use crate::workload::Place;
 use crate::world::run::World;
 use crate::world::ward::position;
 

@@ -10,7 +10,7 @@ use muster_model::time::TimeMs;
 
 use crate::measure::JobEnd;
 use crate::policy::Policy;
-use crate::scenario::{LeftOut, Place, Scenario};
+use crate::workload::{LeftOut, Place, Scenario};
 use crate::world::agenda::{Agenda, Happening};
 use crate::world::engine::{Engine, gpu_uuid};
 use crate::world::observer::Observer;

@@ -11,7 +11,7 @@ use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
 use muster_model::time::TimeMs;
 
 use crate::illness::{Care, Harm, Illness};
-use crate::scenario::Place;
+use crate::workload::Place;
 use crate::world::SimulateError;
 use crate::world::agenda::Happening;
 use crate::world::engine::gpu_uuid;

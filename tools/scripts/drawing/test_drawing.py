@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from . import grafana, page, units
 
-DASHBOARDS = Path(__file__).resolve().parents[2] / "deploy/grafana/dashboards"
+DASHBOARDS = Path(__file__).resolve().parents[3] / "deploy/grafana/dashboards"
 WINDOW = grafana.Window(start=1_000_000, end=1_000_900, scrape=10)
 
 

@@ -46,7 +46,7 @@ fn root() -> Result<PathBuf> {
     let Some(folder) = env::var_os("CARGO_MANIFEST_DIR") else {
         return env::current_dir().context("the working directory is gone");
     };
-    let root = Path::new(&folder).parent();
+    let root = Path::new(&folder).ancestors().nth(2);
     root.map(Path::to_path_buf)
         .context("xtask lies in the workspace")
 }

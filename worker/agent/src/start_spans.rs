@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_control::agent::SupervisorReport;
-use muster_engine::desired::TaskAssignment;
+use muster_model::desired::TaskAssignment;
 use muster_service::tracing::{Span, SpanId, TraceId, now_ns, record, trace_of, tree};
 use muster_supervisor::RunId;
 

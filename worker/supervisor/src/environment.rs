@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use muster_engine::desired::TaskAssignment;
-use muster_engine::state::RestartReason;
+use muster_model::desired::{RestartReason, TaskAssignment};
 
 use crate::account::Account;
 use crate::directory::TaskDirectory;

@@ -2,8 +2,8 @@
 
 use std::os::fd::AsFd;
 
-use muster_engine::desired::{MASTER_PORT_MIN, MASTER_PORTS};
 use muster_model::command::Exit;
+use muster_model::desired::{MASTER_PORT_MIN, MASTER_PORTS};
 
 use crate::connections::Incoming;
 use crate::guard::Pulse;

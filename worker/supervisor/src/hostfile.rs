@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use muster_engine::desired::GangHost;
+use muster_model::desired::GangHost;
 
 use crate::directory::TaskDirectory;
 use crate::files;

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 
-use muster_engine::desired::{MASTER_PORT_MIN, MASTER_PORTS};
+use muster_model::desired::{MASTER_PORT_MIN, MASTER_PORTS};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};

@@ -5,9 +5,9 @@
 
 use std::path::PathBuf;
 
-use muster_engine::desired::Rendezvous;
 use muster_model::beat::{CheckpointReport, SpoilReport};
 use muster_model::command::Exit;
+use muster_model::desired::Rendezvous;
 use serde::{Deserialize, Serialize};
 
 /// From the agent.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use muster_engine::desired::TaskAssignment;
+use muster_model::desired::TaskAssignment;
 use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey};
 
 /// One attempt of one task; as text (`<job>-<task>-<epoch>`) the name of its directories.

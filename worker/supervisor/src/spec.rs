@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use muster_engine::desired::TaskAssignment;
+use muster_model::desired::TaskAssignment;
 use muster_model::spec::Execution;
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_engine::state::RestartReason;
+use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
 use muster_model::health::Component;
 use muster_model::ids::{AttemptEpoch, GpuUuid, JobId, Revision, UnitIndex};

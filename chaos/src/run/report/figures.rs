@@ -307,8 +307,8 @@ fn displaced(seen: &Seen<'_>) -> (Vec<u64>, usize) {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_engine::state::RestartReason;
     use muster_model::command::StopCause;
+    use muster_model::desired::RestartReason;
     use muster_model::health::Phase;
     use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, LeadershipEpoch, ReplicaId, Revision};
     use muster_model::time::TimeMs;

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_control::agent::{Found, SupervisorReport};
-use muster_engine::desired::TaskAssignment;
 use muster_model::beat::WorkerTaskPhase;
 use muster_model::command::{Exit, NO_ACCOUNT};
+use muster_model::desired::TaskAssignment;
 use muster_model::ids::GpuUuid;
 use muster_model::time::MonotonicMs;
 use tokio::sync::mpsc::error::TrySendError;

@@ -1,7 +1,7 @@
 //! One supervisor and its task.
 
-use muster_engine::desired::TaskAssignment;
 use muster_model::command::Exit;
+use muster_model::desired::TaskAssignment;
 use muster_model::time::MonotonicMs;
 use muster_model::timings::KILL_MS_MAX;
 

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     /// The documentation that users read.
-    const DOCUMENT: &str = include_str!("../../../docs/explain.md");
+    const DOCUMENT: &str = include_str!("../../../../docs/explain.md");
     const NOW_MS: u64 = 1_704_067_200_000;
 
     fn answer() -> v1::ExplainJobResponse {

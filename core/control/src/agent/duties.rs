@@ -1,8 +1,8 @@
 //! What a worker owes the cluster about health: findings until they are heard, repairs and checks that are ordered.
 
-use muster_engine::desired::HealthDuties;
 use muster_health::outbox::Outbox;
 use muster_model::beat::WorkDone;
+use muster_model::desired::HealthDuties;
 use muster_model::health::{Finding, Order};
 use muster_model::ids::Revision;
 

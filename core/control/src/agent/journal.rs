@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_engine::desired::TaskAssignment;
 use muster_model::beat::WorkerTaskPhase;
+use muster_model::desired::TaskAssignment;
 use muster_model::ids::{AttemptEpoch, TaskKey};
 use muster_model::time::MonotonicMs;
 

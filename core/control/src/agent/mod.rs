@@ -20,12 +20,12 @@ pub use beats::BEATS_REMEMBERED_MAX;
 pub use started::RELEASED_REMEMBERED_MAX;
 pub use task::AgentTask;
 
-use muster_engine::desired::{DesiredState, Rendezvous, TaskAssignment};
 use muster_health::outbox::Outbox;
 use muster_model::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
 };
 use muster_model::command::{Exit, GpuHealth};
+use muster_model::desired::{DesiredState, Rendezvous, TaskAssignment};
 use muster_model::health::{Finding, Order};
 use muster_model::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, TaskKey, UnitIndex};
 use muster_model::time::MonotonicMs;

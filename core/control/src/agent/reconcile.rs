@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use muster_engine::desired::{Rendezvous, StopInstruction, TaskAssignment};
 use muster_model::beat::WorkerTaskPhase;
 use muster_model::command::GpuHealth;
+use muster_model::desired::{Rendezvous, StopInstruction, TaskAssignment};
 use muster_model::ids::{GpuUuid, TaskKey};
 use muster_model::time::MonotonicMs;
 

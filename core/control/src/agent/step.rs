@@ -1,8 +1,8 @@
 //! One input in, the actions out.
 
-use muster_engine::desired::DesiredState;
 use muster_model::beat::{CheckpointReport, SpoilReport, WorkerTaskPhase};
 use muster_model::command::GpuHealth;
+use muster_model::desired::DesiredState;
 use muster_model::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, TaskKey};
 use muster_model::time::MonotonicMs;
 

@@ -1,7 +1,7 @@
 //! A task as its worker holds it.
 
-use muster_engine::desired::{Rendezvous, TaskAssignment};
 use muster_model::beat::{CheckpointReport, SpoilReport, TaskStatus, WorkerTaskPhase};
+use muster_model::desired::{Rendezvous, TaskAssignment};
 use muster_model::ids::AttemptEpoch;
 use muster_model::limits::{CHECKPOINTS_TOLD_MAX, SPOILS_TOLD_MAX};
 use muster_model::time::MonotonicMs;

@@ -1,13 +1,12 @@
 //! Where the time of GPUs goes: written down at placements and ends, once every replica does so.
 
+use muster_model::desired::RestartReason;
 use muster_model::ids::{JobId, UnitIndex};
 use muster_model::time::TimeMs;
 
 use crate::apply::Step;
 use crate::apply::verdict::Verdict;
-use crate::state::{
-    Attempt, Entry, Halt, Job, Joined, Kind, RestartReason, TaskRun, Unit, Vacancy,
-};
+use crate::state::{Attempt, Entry, Halt, Job, Joined, Kind, TaskRun, Unit, Vacancy};
 
 impl Step<'_> {
     /// A unit gets a place with so many GPUs now: it has waited.

@@ -63,7 +63,7 @@ fn check_standing(queue: &Queue, asking: Asking<'_>) -> Result<(), Rejection> {
 
 /// Why a job cannot hold something on a ground, if it cannot: opportunistic jobs are opportunistic, virtual clusters hold
 /// GPUs by cells or opportunistically, others by shares.
-pub(crate) fn groundless(
+pub fn groundless(
     queue: &Queue,
     spec: &JobSpec,
     (standing, tasks): (&Standing, &[TaskPlacement]),

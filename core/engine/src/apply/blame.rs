@@ -7,6 +7,7 @@ use muster_health::attribution::{
 };
 use muster_health::book::{BadEnd, Program};
 use muster_model::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit};
+use muster_model::desired::RestartReason;
 use muster_model::health::{Blame, Charge, Class, Component, Finding, Measure, Severity};
 use muster_model::ids::{HostId, JobId, UnitIndex};
 use muster_model::lifecycle::TaskPhase;
@@ -18,7 +19,7 @@ use crate::apply::checkpoints::Spoil;
 use crate::apply::health::Place;
 use crate::apply::task_reports::ended_well;
 use crate::apply::verdict::{self, Verdict};
-use crate::state::{Attempt, Job, PastAttempt, RestartReason, State, TaskRun, Unit};
+use crate::state::{Attempt, Job, PastAttempt, State, TaskRun, Unit};
 
 /// The rule by which the kernel's log tells of a crash inside NCCL.
 const NCCL_CRASH: &str = "nccl_segv";

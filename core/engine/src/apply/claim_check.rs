@@ -15,7 +15,7 @@ use crate::rights::{Preemptor, Rights, Subject};
 use crate::state::{Ground, Job, Purpose, State, amounts_of};
 
 /// Checks a claim; returns its hosts.
-pub(crate) fn check_claim(
+pub fn check_claim(
     state: &State,
     claiming: &Claiming,
 ) -> Result<BTreeSet<HostId>, Rejection> {

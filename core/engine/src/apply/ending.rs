@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_model::command::Placement;
+use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
 use muster_model::health::{Blame, Measure};
 use muster_model::host::{Holder, Host};
@@ -17,7 +18,7 @@ use crate::apply::retries::Stay;
 use crate::apply::task_reports::could_not_start;
 use crate::apply::verdict::{self, Circumstances, Verdict};
 use crate::apply::{Step, blame, progress};
-use crate::state::{Attempt, Job, Part, PastAttempt, RestartReason, State, TaskRun, amounts_held};
+use crate::state::{Attempt, Job, Part, PastAttempt, State, TaskRun, amounts_held};
 
 impl Step<'_> {
     /// Ends a unit's attempt, all of whose tasks have ended.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use muster_model::command::{EXIT_RUN_AGAIN, MemberSwap, StopCause, TaskPlacement, TaskReport};
+use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
 use muster_model::host::Holder;
 use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
@@ -24,8 +25,8 @@ use crate::apply::verdict::{self, Circumstances, Verdict, doubled};
 use crate::apply::{Step, binding};
 use crate::feasibility::{self, Asker, Freed};
 use crate::state::{
-    Answer, Attempt, Job, Joined, Leaving, Membership, Part, RestartReason, State, StopOrder,
-    TaskRun, Unit, Vacancy, amounts_of,
+    Answer, Attempt, Job, Joined, Leaving, Membership, Part, State, StopOrder, TaskRun, Unit,
+    Vacancy, amounts_of,
 };
 
 /// Why a member's place is vacant, and what its end means.

@@ -47,14 +47,14 @@ mod task_reports;
 mod verdict;
 mod words;
 
-pub(crate) use admission::groundless;
-pub(crate) use claim_check::check_claim;
+pub use admission::groundless;
+pub use claim_check::check_claim;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::apply::checkpoints::Spoil;
-pub(crate) use crate::apply::health::{is_idle_component, limits_of};
+pub use crate::apply::health::{is_idle_component, limits_of};
 use muster_model::command::Command;
 use muster_model::event::{Event, EventKind};
 use muster_model::ids::{JobId, Revision};

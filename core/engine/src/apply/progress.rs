@@ -2,10 +2,11 @@
 //! that cannot be read.
 
 use muster_model::command::JobDefaults;
+use muster_model::desired::RestartReason;
 use muster_model::spec::JobSpec;
 
 use crate::apply::verdict::Verdict;
-use crate::state::{Attempt, RestartReason, Unit};
+use crate::state::{Attempt, Unit};
 
 /// The verdict with the guards' word, and the unit's attempts in a row without progress.
 pub(super) fn guard(

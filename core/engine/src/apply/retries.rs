@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use muster_model::command::Placement;
+use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
 use muster_model::time::TimeMs;
 
 use crate::apply::{Step, placement};
-use crate::state::{Attempt, RestartReason, TaskRun};
+use crate::state::{Attempt, TaskRun};
 
 /// A unit that waits again and may be begun where it was.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use muster_model::command::{
     EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, HostHealth, StopReason,
 };
+use muster_model::desired::RestartReason;
 use muster_model::health::{Blame, Charge, Measure};
 use muster_model::ids::{AttemptEpoch, GpuUuid, HostId};
 use muster_model::lifecycle::TaskPhase;
@@ -12,7 +13,7 @@ use muster_model::time::{DAY_MS, TimeMs};
 
 use crate::apply::task_reports::{could_not_start, ended_well, exit_code};
 use crate::apply::words::{Hosts, describe, host_name, name_of};
-use crate::state::{Attempt, Job, PastAttempt, RestartReason, TaskRun, Unit};
+use crate::state::{Attempt, Job, PastAttempt, TaskRun, Unit};
 
 /// What a verdict depends on beside the attempt, its unit and its job.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use muster_model::command::StopReason;
+use muster_model::desired::RestartReason;
 use muster_model::health::Charge;
 use muster_model::ids::{TaskIndex, UnitIndex};
 use muster_model::lifecycle::{TaskPhase, UnitPhase};
@@ -10,7 +11,7 @@ use muster_model::limits;
 use muster_model::spec::{ExitMatch, ExitMeaning};
 
 use crate::audit::{Report, Rule, members};
-use crate::state::{Attempt, Job, PastAttempt, RestartReason, State, TaskRun, Unit};
+use crate::state::{Attempt, Job, PastAttempt, State, TaskRun, Unit};
 
 pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
     let subject = format!("job {} unit {index}", job.id);

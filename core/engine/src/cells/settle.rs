@@ -91,17 +91,6 @@ impl Settled {
     }
 }
 
-impl Standing {
-    /// Its cells, if it holds resources by those.
-    #[must_use]
-    pub fn cells(&self) -> Option<&[CellId]> {
-        match self {
-            Self::Cells(cells) => Some(cells),
-            Self::Share | Self::Opportunistic => None,
-        }
-    }
-}
-
 /// The same cells by a topology that may count its levels otherwise; none if a level is gone.
 fn renamed(cells: &[CellId], before: &Topology, now: &Topology) -> Option<Vec<CellId>> {
     let mut renamed = cells

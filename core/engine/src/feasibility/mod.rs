@@ -12,7 +12,7 @@ mod unit;
 pub use claims::{Asker, Freed};
 pub use ledger::Ledger;
 pub use misfit::Misfit;
-pub(crate) use room::Room;
+pub use room::Room;
 pub use unit::{Unfit, check, check_member};
 
 use muster_model::host::{Gpu, Host};
@@ -35,7 +35,7 @@ pub fn unequipped(group: &TaskGroup, host: &Host) -> Option<Misfit> {
 }
 
 /// Tasks of one group of a job that hold resources on a host.
-pub(crate) fn tasks_of_group(state: &State, job: &Job, host: HostId, group: &TaskGroup) -> u32 {
+pub fn tasks_of_group(state: &State, job: &Job, host: HostId, group: &TaskGroup) -> u32 {
     let first = (host, job.id, UnitIndex(0));
     let last = (host, job.id, UnitIndex(u32::MAX));
     let units = state.index.on_host.range(first..=last);

@@ -9,7 +9,7 @@ use crate::state::State;
 
 /// CPUs, memory and tasks that a host can still give. Less than nothing where more is claimed than there is yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Room {
+pub struct Room {
     /// Thousandths of CPUs.
     cpus_milli: i64,
     /// Memory in MiB.
@@ -20,7 +20,7 @@ pub(crate) struct Room {
 
 impl Room {
     /// What nobody holds of a host, whoever claims it.
-    pub(crate) fn unheld(state: &State, host: &Host) -> Self {
+    pub fn unheld(state: &State, host: &Host) -> Self {
         let tasks = state.index.tasks.get(&host.id).map_or(0, |it| it.places);
         Self {
             cpus_milli: i64::from(host.cpus_milli_free()),
@@ -30,7 +30,7 @@ impl Room {
     }
 
     /// What a host has in all.
-    pub(crate) fn whole(host: &Host) -> Self {
+    pub fn whole(host: &Host) -> Self {
         Self {
             cpus_milli: i64::from(host.cpus_milli),
             memory_mib: signed(host.memory_mib),
@@ -39,7 +39,7 @@ impl Room {
     }
 
     /// Without so many CPUs and so much memory, which are claimed.
-    pub(crate) fn less(self, cpus_milli: u32, memory_mib: u64) -> Self {
+    pub fn less(self, cpus_milli: u32, memory_mib: u64) -> Self {
         Self {
             cpus_milli: self.cpus_milli - i64::from(cpus_milli),
             memory_mib: self.memory_mib.saturating_sub(signed(memory_mib)),
@@ -48,7 +48,7 @@ impl Room {
     }
 
     /// With so many CPUs and so much memory, which are claimed no longer.
-    pub(crate) fn more(self, cpus_milli: u32, memory_mib: u64) -> Self {
+    pub fn more(self, cpus_milli: u32, memory_mib: u64) -> Self {
         Self {
             cpus_milli: self.cpus_milli + i64::from(cpus_milli),
             memory_mib: self.memory_mib.saturating_add(signed(memory_mib)),
@@ -57,7 +57,7 @@ impl Room {
     }
 
     /// Thousandths of CPUs, and MiB of memory.
-    pub(crate) fn free(&self) -> (u32, u64) {
+    pub fn free(&self) -> (u32, u64) {
         (
             u32::try_from(self.cpus_milli.max(0)).unwrap_or(u32::MAX),
             u64::try_from(self.memory_mib.max(0)).unwrap_or(u64::MAX),
@@ -65,7 +65,7 @@ impl Room {
     }
 
     /// Tasks with these needs that fit as far as CPUs, memory and their number are concerned, if each counts as `places`.
-    pub(crate) fn tasks(&self, need: &Resources, places: u32) -> u32 {
+    pub fn tasks(&self, need: &Resources, places: u32) -> u32 {
         let by_cpus = fitting(self.cpus_milli, i64::from(need.cpus_milli));
         let by_memory = fitting(self.memory_mib, signed(need.memory_mib));
         let by_places = self.tasks / places.max(1);
@@ -93,7 +93,7 @@ impl Room {
     }
 
     /// Gives room for `count` tasks, each of which counts as `places`.
-    pub(crate) fn give(&mut self, need: &Resources, places: u32, count: u32) {
+    pub fn give(&mut self, need: &Resources, places: u32, count: u32) {
         let count_signed = i64::from(count);
         self.cpus_milli -= i64::from(need.cpus_milli) * count_signed;
         self.memory_mib -= signed(need.memory_mib).saturating_mul(count_signed);
@@ -101,13 +101,13 @@ impl Room {
     }
 
     /// Takes the room of a task back, which counted as `places`.
-    pub(crate) fn take_back(&mut self, need: &Resources, places: u32) {
+    pub fn take_back(&mut self, need: &Resources, places: u32) {
         *self = self.more(need.cpus_milli, need.memory_mib);
         self.tasks = tasks_max().min(self.tasks.saturating_add(places));
     }
 
     /// The same room as far as `tasks` tasks can tell that need at most so much each: more counts for nothing.
-    pub(crate) fn capped(self, cpus_milli: u64, memory_mib: u64, tasks: u32) -> Self {
+    pub fn capped(self, cpus_milli: u64, memory_mib: u64, tasks: u32) -> Self {
         Self {
             cpus_milli: self.cpus_milli.min(signed(cpus_milli)),
             memory_mib: self.memory_mib.min(signed(memory_mib)),

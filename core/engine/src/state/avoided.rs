@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use muster_model::desired::RestartReason;
 use muster_model::health::Measure;
 use muster_model::ids::{HostId, UnitIndex};
 
-use crate::state::{Job, PastAttempt, RestartReason, State, Unit};
+use crate::state::{Job, PastAttempt, State, Unit};
 
 impl Unit {
     /// Its newest past attempts in a row that ended because a task could not be started, newest first.

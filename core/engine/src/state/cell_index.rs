@@ -70,7 +70,7 @@ impl CellIndex {
     }
 
     /// A host lies in these cells.
-    pub(crate) fn add_host(&mut self, around: &[Arc<str>], host: HostId) {
+    pub fn add_host(&mut self, around: &[Arc<str>], host: HostId) {
         for path in around {
             self.hosts.entry(Arc::clone(path)).or_default().insert(host);
         }
@@ -89,7 +89,7 @@ impl CellIndex {
     }
 
     /// A host in these cells has other free GPUs of a class; none if it does not accept work (any more).
-    pub(crate) fn change(
+    pub fn change(
         &mut self,
         around: &[Arc<str>],
         class: &HostClass,

@@ -46,7 +46,7 @@ impl Attempt {
 
     /// Remembers a time at which its tasks stood still. Of too many the two oldest become one of the same length, which ends
     /// when the younger one did.
-    pub(crate) fn remember_halt(&mut self, halt: Halt) {
+    pub fn remember_halt(&mut self, halt: Halt) {
         self.halts.push(halt);
         if self.halts.len() > limits::HALTS_PER_ATTEMPT_MAX {
             let oldest = self.halts.remove(0);
@@ -58,9 +58,6 @@ impl Attempt {
 
 #[cfg(test)]
 mod tests {
-    use muster_harness::{Cluster, single};
-    use muster_model::ids::UnitIndex;
-
     use super::*;
 
     fn halt(from: u64, until: u64) -> Halt {
@@ -81,32 +78,6 @@ mod tests {
                 within(0, 10)
             ],
             [10, 8, 2, 0, 0]
-        );
-    }
-
-    #[test]
-    fn many_halts_are_told_as_few_of_the_same_length() {
-        let mut cluster = Cluster::with_hosts(1, 1);
-        let job = cluster.submit(single("train", 1, 1));
-        assert_eq!(cluster.place_all(job), 1);
-        let placed = cluster.attempt(job, UnitIndex(0));
-        let mut attempt = placed.expect("it was placed").clone();
-        let count = limits::HALTS_PER_ATTEMPT_MAX as u64 + 5;
-        for number in 0..count {
-            attempt.remember_halt(halt(number * 100, number * 100 + 7));
-        }
-        assert_eq!(attempt.halts.len(), limits::HALTS_PER_ATTEMPT_MAX);
-        let sum: u64 = attempt.halts.iter().map(Halt::span_ms).sum();
-        assert_eq!(sum, count * 7);
-        assert_eq!(
-            attempt.halts.last(),
-            Some(&halt((count - 1) * 100, (count - 1) * 100 + 7))
-        );
-        assert!(
-            attempt
-                .halts
-                .windows(2)
-                .all(|two| two[0].until <= two[1].from)
         );
     }
 }

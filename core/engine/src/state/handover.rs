@@ -12,22 +12,22 @@ use crate::state::{Attempt, Job, State};
 
 /// For whom it is counted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whose<'a> {
+pub struct Whose<'a> {
     /// A queue, with those in it.
-    pub(crate) queue: &'a str,
+    pub queue: &'a str,
     /// One user of it; all if none.
-    pub(crate) user: Option<&'a str>,
+    pub user: Option<&'a str>,
     /// Whether opportunistic attempts count, which use up no guarantee.
-    pub(crate) opportunistic: bool,
+    pub opportunistic: bool,
 }
 
 /// What is not there any more to whoever counts.
 #[derive(Clone, Copy)]
-pub(crate) struct Gone<'a> {
+pub struct Gone<'a> {
     /// Attempts, by their units.
-    pub(crate) attempts: &'a dyn Fn(JobId, UnitIndex) -> bool,
+    pub attempts: &'a dyn Fn(JobId, UnitIndex) -> bool,
     /// Claims.
-    pub(crate) claims: &'a dyn Fn(JobId, UnitIndex) -> bool,
+    pub claims: &'a dyn Fn(JobId, UnitIndex) -> bool,
 }
 
 impl Whose<'_> {
@@ -43,7 +43,7 @@ impl Whose<'_> {
 }
 
 /// What all claims of a queue or user take over from its own attempts.
-pub(crate) fn counted_twice(state: &State, whose: Whose<'_>, gone: Gone<'_>) -> Amounts {
+pub fn counted_twice(state: &State, whose: Whose<'_>, gone: Gone<'_>) -> Amounts {
     let mut amounts = Amounts::default();
     for (id, unit) in state.index.claims.keys() {
         let job = state.job(*id).filter(|job| whose.has(&job.spec));
@@ -58,7 +58,7 @@ pub(crate) fn counted_twice(state: &State, whose: Whose<'_>, gone: Gone<'_>) -> 
 
 /// What tasks take over from attempts of a queue or user where they are put: GPUs, and with them of CPUs and memory as
 /// much as both have there. Tasks without GPUs take over nothing, because nobody can tell whose CPUs they will be.
-pub(crate) fn taken_over(
+pub fn taken_over(
     state: &State,
     (spec, tasks): (&JobSpec, &[TaskPlacement]),
     whose: Whose<'_>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 use muster_model::command::{Exit, Standing, StopCause, StopReason, TaskPlacement, Victim};
+use muster_model::desired::RestartReason;
 use muster_model::health::Blame;
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex,
@@ -181,21 +182,6 @@ pub enum Purpose {
         /// The unit of that.
         unit: UnitIndex,
     },
-}
-
-/// Why an attempt is run (`MUSTER_RESTART_REASON`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum RestartReason {
-    /// It is the first one.
-    First,
-    /// The one before was preempted.
-    Preempt,
-    /// Infrastructure failed the one before: never charged to the user.
-    Infra,
-    /// The one before ended badly by its own doing, or asked to be run again.
-    User,
-    /// An admin moved it.
-    Admin,
 }
 
 /// One run of a unit.

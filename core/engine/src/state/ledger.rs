@@ -2,9 +2,8 @@
 //!
 //! All amounts are milliseconds times GPUs; a unit without GPUs counts as one.
 
+use muster_model::desired::RestartReason;
 use serde::{Deserialize, Serialize};
-
-use crate::state::RestartReason;
 
 /// What one cause cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

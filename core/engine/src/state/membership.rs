@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 
 use muster_model::command::TaskPlacement;
+use muster_model::desired::RestartReason;
 use muster_model::ids::{AttemptEpoch, TaskIndex};
 use muster_model::limits;
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::state::{Attempt, RestartReason, StopOrder, TaskRun};
+use crate::state::{Attempt, StopOrder, TaskRun};
 
 /// What became of an attempt's members since it was placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,7 +162,7 @@ impl Attempt {
 
     /// When it is ended because its members are not complete: a place was vacant for as long as it may be, or the member
     /// that took it did not start in time.
-    pub(crate) fn incomplete_until(&self, spec: &JobSpec) -> Option<TimeMs> {
+    pub fn incomplete_until(&self, spec: &JobSpec) -> Option<TimeMs> {
         let vacant = self.vacancy();
         let vacant = vacant.map(|vacancy| vacancy.since.after(limits::VACANCY_MS_MAX));
         let assembly_ms = spec.scheduling.assembly_ms_max;

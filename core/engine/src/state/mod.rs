@@ -16,7 +16,6 @@ mod halts;
 mod handover;
 mod hash;
 mod held;
-mod host;
 mod index;
 mod job;
 mod ledger;
@@ -40,6 +39,7 @@ mod usage;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use muster_model::host::{Gpu, Host};
 use serde::{Deserialize, Serialize};
 
 pub use attempts::{AttemptClass, AttemptKey, Attempts, Ground, HeldInCells};
@@ -48,14 +48,13 @@ pub(crate) use cells::guaranteed_levels;
 pub use checkpoint::{Checkpoint, Removal};
 pub use events::{Compacted, EventLog, Losses};
 pub use halts::Halt;
-pub(crate) use handover::{Gone, Whose, counted_twice, taken_over};
+pub use handover::{Gone, Whose, counted_twice, taken_over};
 pub use held::Held;
-pub use host::{DRIVER_LABEL, ENGINE_LABEL, Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
 pub use index::{BlockChange, ClaimProgress, HostClass, Index, TasksOnHost};
 pub use job::{
-    Attempt, Barrier, CancelRequest, Claim, Job, PastAttempt, PipelineMark, Purpose, RestartReason,
-    StopOrder, Suspension, TaskRun, Unit,
+    Attempt, Barrier, CancelRequest, Claim, Job, PastAttempt, PipelineMark, Purpose, StopOrder,
+    Suspension, TaskRun, Unit,
 };
 pub use ledger::{Entry, Kind, Ledger, Loss};
 pub use line::{Line, WaitingKey};
@@ -72,7 +71,7 @@ pub use run_times::RunTimes;
 pub use shape::Shape;
 pub use totals::Totals;
 pub use unit_counts::UnitCounts;
-pub(crate) use usage::{Part, add as add_usage, remove as remove_usage};
+pub use usage::{Part, add as add_usage, remove as remove_usage};
 pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
 use muster_health::book::Book;

@@ -94,7 +94,7 @@ impl State {
     }
 
     /// When the planner should look again at jobs that are held back; none if no job is any more.
-    pub(crate) fn held_look_at(&self, now: TimeMs) -> Option<TimeMs> {
+    pub fn held_look_at(&self, now: TimeMs) -> Option<TimeMs> {
         let over_at = self.refounding?.hold?.over_at;
         (now < over_at).then(|| now.after(HELD_LOOK_MS).min(over_at))
     }

@@ -38,7 +38,7 @@ pub type UsageByQueue = OrdMap<Arc<str>, Arc<QueueUsage>>;
 
 /// A part of what somebody has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
     /// An attempt holds it on somebody's guarantee, or by its queue's share.
     Firm,
     /// The same, and the attempt is being stopped.
@@ -51,7 +51,7 @@ pub(crate) enum Part {
 
 impl Part {
     /// The part that an attempt holds.
-    pub(crate) const fn held_by(attempt: &Attempt) -> Self {
+    pub const fn held_by(attempt: &Attempt) -> Self {
         match attempt.standing {
             Standing::Opportunistic => Self::Opportunistic,
             Standing::Share | Standing::Cells(_) if attempt.stop.is_some() => Self::Stopping,
@@ -83,7 +83,7 @@ impl Usage {
 
 /// Adds amounts to a job's queue, the queues around it and its user in each of them. Nothing makes no entry: it
 /// would go with the first of several who hold nothing.
-pub(crate) fn add(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amounts) {
+pub fn add(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amounts) {
     if amounts.is_zero() {
         return;
     }
@@ -106,7 +106,7 @@ pub(crate) fn add(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts:
 }
 
 /// Takes amounts off that [`add`] put there.
-pub(crate) fn remove(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amounts) {
+pub fn remove(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amounts) {
     for name in within(&spec.queue) {
         let Some(queue) = usage.get_mut(name).map(Arc::make_mut) else {
             continue;

@@ -1,13 +1,18 @@
 //! The engine and its decisions from outside: golden scripts and properties.
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
+mod accusers;
 mod apply_properties;
 mod apply_scripts;
 mod audit_finds;
 mod cells;
 mod decisions;
 mod defragment;
+mod entry;
+mod excludes;
+mod halts;
 mod learnt;
 mod long_texts;
 mod placement_search;
 mod refounding;
+mod rights;

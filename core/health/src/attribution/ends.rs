@@ -3,7 +3,7 @@
 use muster_model::command::{Exit, SignalSender};
 use muster_model::evidence::{self, Cause};
 use muster_model::health::{
-    Charge, Class, Component, Finding, Measure, Severity, Step, with_detail,
+    CERTAIN_PERMILLE, Charge, Class, Component, Finding, Measure, Severity, Step, with_detail,
 };
 use muster_model::ids::HostId;
 use muster_model::spec::ExitMeaning;

@@ -1,7 +1,7 @@
 //! Which task of a gang is to be believed.
 
 use muster_model::evidence::{self, Cause};
-use muster_model::health::{Class, Component, Step};
+use muster_model::health::{Class, Component, Measure, Step};
 use muster_model::ids::HostId;
 
 use crate::attribution::{Attribution, Ended, Suspicion, TaskEnd};
@@ -46,7 +46,7 @@ pub(super) fn hang(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<A
     let line = exit.evidence.lines().next().unwrap_or_default();
     let found = Attribution::new(Step::Hang, Class::Unknown, 300).because(line);
     let Some((odd, why)) = odd_one(ended.tasks) else {
-        return Some(found.then(&[super::Measure::RetryElsewhere]));
+        return Some(found.then(&[Measure::RetryElsewhere]));
     };
     let mut hosts: Vec<HostId> = ended.tasks.iter().map(|task| task.host).collect();
     hosts.sort_unstable();
@@ -62,7 +62,7 @@ pub(super) fn hang(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<A
     let mut found = found
         .of(Component::Host(odd.host))
         .because(format!("task {} {why}", odd.task))
-        .then(&[super::Measure::RetryElsewhere]);
+        .then(&[Measure::RetryElsewhere]);
     found.suspicions = suspicions.collect();
     Some(found)
 }

@@ -11,7 +11,9 @@ mod history;
 use std::fmt;
 
 use muster_model::command::{Exit, StopReason};
-use muster_model::health::{Charge, Component, Finding};
+use muster_model::health::{
+    Blame, Charge, Class, Component, EVIDENCE_LINES_MAX, Finding, Measure, Step,
+};
 use muster_model::ids::{GpuUuid, HostId, JobId, TaskIndex};
 use muster_model::spec::ExitMeaning;
 use muster_model::time::{MINUTE_MS, TimeMs};

@@ -36,7 +36,7 @@ pub use self::ended::Excludes;
 pub use self::parts::Part;
 pub use self::past::{BadEnd, ENDS_KEPT_MAX, PROGRAMS_KEPT_MAX, Program, RanWell};
 pub use self::racks::Rack;
-pub use self::work::{Due, Order, WorkRefused, WorkStep};
+pub use self::work::{Due, WorkRefused};
 
 /// Findings that are kept for dry runs and for people, newest last.
 pub const FINDINGS_KEPT_MAX: usize = 4_096;

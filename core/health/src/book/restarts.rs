@@ -1,10 +1,9 @@
 //! Services that a rule has started again, while it keeps something off their host: nothing that runs there is ended for it.
 
-use muster_model::health::{Component, DeviceAction};
+use muster_model::health::{Component, DeviceAction, Order};
 use muster_model::ids::HostId;
 use muster_model::time::{MINUTE_MS, TimeMs};
 
-use crate::book::work::Order;
 use crate::book::{Book, Effect};
 use crate::component::{Condition, Held, Restart};
 

@@ -1,6 +1,6 @@
 //! Repairs and checks: which are due, which a worker is to carry out, and what became of them.
 
-use muster_model::health::{Component, DeviceAction, Phase};
+use muster_model::health::{Component, DeviceAction, Order, Phase, WorkStep};
 use muster_model::ids::{GpuUuid, HostId};
 use muster_model::time::TimeMs;
 use muster_model::word_enum;

@@ -1,6 +1,6 @@
 //! What XIDs of GPUs and SXids of NVSwitches mean: three tables, and how errors of NVLink 5 are read.
 
-use muster_model::health::{Charge, Scope, Severity};
+use muster_model::health::{Charge, DeviceAction, Scope, Severity};
 use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 

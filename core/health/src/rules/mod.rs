@@ -13,7 +13,9 @@ mod parse;
 mod rails;
 mod text;
 
-use muster_model::health::{Action, Charge, ComponentKind, Hold as Kept, Scope, Severity, Weight};
+use muster_model::health::{
+    Action, Charge, ComponentKind, DeviceAction, Hold as Kept, Scope, Severity, Weight,
+};
 use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -23,8 +25,8 @@ use crate::component::Patience;
 use crate::guard_rails::RailsLimits;
 
 pub use self::codes::{
-    Blame, Codes, DeviceAction, Distinct, Link5, Link5Then, RepeatPolicy, SxidPolicy, SxidReach,
-    TaskAction, XidPolicy, XidSeverity,
+    Blame, Codes, Distinct, Link5, Link5Then, RepeatPolicy, SxidPolicy, SxidReach, TaskAction,
+    XidPolicy, XidSeverity,
 };
 pub use self::condition::{Condition, Hold, Operator};
 pub use self::dry_run::{DryRun, WouldBlock, dry_run};

@@ -38,6 +38,17 @@ pub enum Standing {
     Opportunistic,
 }
 
+impl Standing {
+    /// Its cells, if it holds resources by those.
+    #[must_use]
+    pub fn cells(&self) -> Option<&[CellId]> {
+        match self {
+            Self::Cells(cells) => Some(cells),
+            Self::Share | Self::Opportunistic => None,
+        }
+    }
+}
+
 /// Where one task goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskPlacement {

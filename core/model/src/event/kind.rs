@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use muster_engine::state::RestartReason;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{
     Block, BlockTarget, Exit, GpuHealth, HostHealth, JobDefaults, Standing, StopCause, Victim,
 };
+use crate::desired::RestartReason;
 use crate::event::{AccessChange, HealthNote, ReplicaChanged};
 use crate::health::{Blame, Component, Phase};
 use crate::ids::{

@@ -19,6 +19,6 @@ pub use config::{CellGroup, CellPlace, GPU_LEVEL, HOST_LEVEL, HostShape, Level, 
 pub use flaw::TreeFlaw;
 pub use learnt::{LearntGpu, LearntTree, NamedCell};
 pub use tree::ClusterTree;
-pub(crate) use tree::Reach;
-pub(crate) use validate::usable_name;
+pub use tree::Reach;
+pub use validate::usable_name;
 pub use validate::validate;

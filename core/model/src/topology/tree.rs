@@ -38,7 +38,7 @@ pub struct ClusterTree {
 
 /// How far a change of one host reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub enum Reach {
     /// To the host itself.
     Host,
     /// To others: the tree must be built anew.
@@ -82,14 +82,14 @@ impl ClusterTree {
 
     /// The levels that there are by a configuration and by what hosts say, whoever is guaranteed cells of which.
     #[must_use]
-    pub(crate) fn has_level_without_guarantees(&self, configured: &Topology, level: &str) -> bool {
+    pub fn has_level_without_guarantees(&self, configured: &Topology, level: &str) -> bool {
         Levels::of(configured, &self.above, &self.inside).has(level)
     }
 
     /// A host's worker says something else from now on. If that reaches to others nothing can be said of the tree any
     /// more, and it must be built anew.
     #[must_use]
-    pub(crate) fn replace(
+    pub fn replace(
         &mut self,
         (id, name): (HostId, &str),
         (configured, guaranteed): (&Topology, &BTreeSet<&str>),

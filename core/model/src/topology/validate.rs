@@ -24,7 +24,7 @@ pub fn validate(topology: &Topology) -> Vec<Violation> {
 }
 
 /// Whether a level or a cell may be called so.
-pub(crate) fn usable_name(name: &str) -> bool {
+pub fn usable_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= limits::NAME_BYTES_MAX
         && !name.contains('/')

@@ -100,7 +100,7 @@ pub(crate) fn uuids(host: &Host, gpus: GpuMask) -> Vec<GpuUuid> {
 }
 
 /// The positions of a host's GPUs.
-pub(crate) fn positions(host: &Host, gpus: &[GpuUuid]) -> GpuMask {
+pub fn positions(host: &Host, gpus: &[GpuUuid]) -> GpuMask {
     let all = host.gpus.iter().enumerate();
     all.filter(|(_, gpu)| gpus.contains(&gpu.uuid))
         .fold(GpuMask::default(), |mask, (position, _)| {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use muster_service::settings::{BrokenRule, LogFormat, LoggingSettings};
+use crate::settings::{BrokenRule, LogFormat, LoggingSettings};
 use tokio::time::{Instant, sleep_until};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;

@@ -1,8 +1,8 @@
 //! Anything about health.
 
-use muster_engine::desired::HealthDuties;
 use muster_model::beat::WorkDone;
 use muster_model::command::HealthCommand;
+use muster_model::desired::HealthDuties;
 use muster_model::health::{Component, DeviceAction, Finding, Order, Severity, WorkStep};
 use muster_model::ids::Revision;
 use muster_model::time::TimeMs;

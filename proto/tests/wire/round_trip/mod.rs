@@ -1,16 +1,13 @@
 //! What is written comes back as it was: commands, states, and what workers and leaders say.
-#[path = "round_trip/access.rs"]
 mod access;
-#[path = "round_trip/health.rs"]
 mod health;
-#[path = "round_trip/strategies.rs"]
 mod strategies;
 
 use muster_engine::apply::apply;
-use muster_engine::desired::DesiredState;
 use muster_engine::state::State;
 use muster_model::beat::Beat;
 use muster_model::command::{Command, HostRegistration, JobDefaults, TaskOutcome, TaskReport};
+use muster_model::desired::DesiredState;
 use muster_model::event::EventKind;
 use muster_model::ids::{LeadershipEpoch, ReplicaId};
 use muster_model::spec::JobSpec;

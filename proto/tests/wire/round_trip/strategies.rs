@@ -20,11 +20,6 @@ use claiming::standing;
 use execution::execution;
 use layout::{layout, scheduling};
 use lifecycle::lifecycle;
-use muster_engine::desired::{
-    CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
-    TaskAssignment,
-};
-use muster_engine::state::RestartReason;
 use muster_model::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
 };
@@ -32,6 +27,10 @@ use muster_model::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
     HostRegistration, JobDefaults, LastSeen, MemoryEnd, Placement, Planned, ReplicaRecord,
     SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+};
+use muster_model::desired::{
+    CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, RestartReason,
+    StopInstruction, TaskAssignment,
 };
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision,

@@ -1,8 +1,5 @@
 //! Messages that the core has types for: what converts must convert back, and to the same again.
 
-use muster_engine::desired::{
-    CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction, TaskAssignment,
-};
 use muster_engine::state::{Barrier, CancelRequest, Checkpoint, StopOrder, Suspension, UnitCounts};
 use muster_model::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
@@ -10,6 +7,9 @@ use muster_model::beat::{
 use muster_model::command::{
     Block, BlockTarget, Exit, GpuDescription, GpuHealth, HostRegistration, Standing, StopCause,
     StopReason,
+};
+use muster_model::desired::{
+    CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction, TaskAssignment,
 };
 use muster_model::event::EventKind;
 use muster_model::health::{Blame, Component, Finding, Order};

@@ -7,7 +7,7 @@ mod layout;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_engine::desired::TaskAssignment;
+use muster_model::desired::TaskAssignment;
 use muster_model::ids::GpuUuid;
 use muster_model::spec::CpuBinding;
 use muster_supervisor::CpuPlace;

@@ -335,7 +335,7 @@ fn starts(work: &Work) -> impl Iterator<Item = RunId> + '_ {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use muster_engine::desired::TaskAssignment;
+    use muster_model::desired::TaskAssignment;
     use muster_model::ids::AttemptEpoch;
     use muster_supervisor::TaskDirectory;
     use muster_supervisor::clock::LeaseClock;

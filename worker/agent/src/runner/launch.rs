@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use muster_engine::desired::TaskAssignment;
+use muster_model::desired::TaskAssignment;
 use muster_model::ids::{JobId, UnitIndex};
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{

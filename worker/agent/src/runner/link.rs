@@ -4,8 +4,8 @@ use std::future::pending;
 use std::time::Duration;
 
 use muster_control::agent::SupervisorReport;
-use muster_engine::desired::Rendezvous;
 use muster_model::command::Exit;
+use muster_model::desired::Rendezvous;
 use muster_model::ids::GpuUuid;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX, UNKILLABLE_MS};

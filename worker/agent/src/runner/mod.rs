@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_control::agent::{Found, SupervisorReport};
-use muster_engine::desired::{Rendezvous, TaskAssignment};
 use muster_model::beat::{CheckpointReport, SpoilReport};
+use muster_model::desired::{Rendezvous, TaskAssignment};
 use muster_model::ids::{GpuUuid, JobId, UnitIndex};
 use muster_model::time::MonotonicMs;
 use muster_model::timings::{Timings, lease_warning_ms};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf, absolute};
 use std::{fs, io};
 
-use muster_engine::desired::TaskAssignment;
+use muster_model::desired::TaskAssignment;
 use muster_supervisor::SharedMemoryPlace;
 use muster_supervisor::shared_memory::is_possible;
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use muster_engine::desired::{StopInstruction, TaskAssignment};
 use muster_model::command::Exit;
+use muster_model::desired::{StopInstruction, TaskAssignment};
 use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_proto::v1::exec_response::Kind as Hear;

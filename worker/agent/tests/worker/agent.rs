@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use muster_engine::desired::{StopInstruction, TaskAssignment};
 use muster_model::beat::WorkerTaskPhase;
 use muster_model::command::{Exit, GpuHealth};
+use muster_model::desired::{StopInstruction, TaskAssignment};
 use muster_model::ids::AttemptEpoch;
 use muster_model::lifecycle::TaskPhase;
 use muster_proto::v1;

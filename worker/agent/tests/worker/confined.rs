@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use muster_engine::desired::TaskAssignment;
 use muster_model::command::{GpuHealth, SignalSender};
+use muster_model::desired::TaskAssignment;
 use muster_model::ids::GpuUuid;
 use muster_model::spec::{CpuBinding, Secret, SecretForm};
 use muster_worker::process::ProcessIdentity;

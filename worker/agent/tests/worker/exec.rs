@@ -1,7 +1,7 @@
 //! Commands beside tasks, carried by a real agent between a leader for tests and a real supervisor.
 
-use muster_engine::desired::TaskAssignment;
 use muster_model::beat::WorkerTaskPhase;
+use muster_model::desired::TaskAssignment;
 use muster_proto::v1;
 use muster_proto::v1::exec_request::Kind as Say;
 use muster_proto::v1::exec_response::Kind as Hear;

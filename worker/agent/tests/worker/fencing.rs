@@ -1,7 +1,7 @@
 //! Leases and epochs on real hosts: whoever is frozen or cut off, a task ends in time, and nothing old begins.
 
-use muster_engine::desired::{CheckpointRef, TaskAssignment};
 use muster_model::beat::SpoilReport;
+use muster_model::desired::{CheckpointRef, TaskAssignment};
 use muster_model::ids::AttemptEpoch;
 use muster_model::lifecycle::TaskPhase;
 use muster_model::timings::CLOCK_DRIFT_PERMILLE;

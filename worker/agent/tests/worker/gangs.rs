@@ -1,7 +1,7 @@
 //! Members of gangs on a real agent: prepared by one, let go by the next.
 
-use muster_engine::desired::{StopInstruction, TaskAssignment};
 use muster_model::beat::{TaskStatus, WorkerTaskPhase};
+use muster_model::desired::{StopInstruction, TaskAssignment};
 use muster_model::ids::TaskIndex;
 
 use crate::agent::Host;

@@ -4,9 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-use muster_engine::desired::HealthDuties;
 use muster_model::beat::WorkDone;
 use muster_model::command::{GpuDescription, GpuHealth};
+use muster_model::desired::HealthDuties;
 use muster_model::health::{Component, DeviceAction, Finding, Order, Severity};
 use muster_model::time::TimeMs;
 use muster_worker::{CheckDialect, GpuConfig, SiteCheck, WorkerConfig};

@@ -6,7 +6,7 @@ mod agent;
 mod confined;
 mod containers;
 mod exec;
-#[path = "../../../worker/supervisor/tests/supervisor/fake_engine.rs"]
+#[path = "../../../supervisor/tests/supervisor/fake_engine.rs"]
 #[expect(
     dead_code,
     reason = "what an engine is asked for is read by the tests of supervisors"

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use muster_engine::desired::StopInstruction;
+use muster_model::desired::StopInstruction;
 use muster_model::ids::{AttemptEpoch, JobId};
 
 use crate::agent::{Host, exited, running};

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use muster_engine::desired::TaskAssignment;
+use muster_model::desired::TaskAssignment;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{Cgroups, devices};

@@ -1,6 +1,6 @@
 //! Where a task's gang meets, which changes while the task runs when another member is swapped.
 
-use muster_engine::desired::Rendezvous;
+use muster_model::desired::Rendezvous;
 use muster_model::time::MonotonicMs;
 
 use crate::hostfile;

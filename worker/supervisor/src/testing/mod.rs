@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_engine::desired::{CheckpointCare, RankInfo, TaskAssignment};
-use muster_engine::state::RestartReason;
+use muster_model::desired::{CheckpointCare, RankInfo, RestartReason, TaskAssignment};
 use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey, UnitIndex};
 use muster_model::lifecycle::TaskPhase;
 use muster_model::spec::Execution;

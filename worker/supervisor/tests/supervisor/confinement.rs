@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use muster_engine::desired::TaskAssignment;
 use muster_model::command::SignalSender;
+use muster_model::desired::TaskAssignment;
 use muster_model::spec::{Secret, SecretForm, Ulimit, UlimitKind};
 use muster_supervisor::{CgroupHost, Controller, CpuPlace, DeviceNumber};
 

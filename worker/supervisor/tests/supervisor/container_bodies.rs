@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_engine::desired::TaskAssignment;
+use muster_model::desired::TaskAssignment;
 use muster_model::ids::GpuUuid;
 use muster_model::spec::{Secret, SecretForm};
 use muster_supervisor::{Account, CpuPlace, TaskSpec};

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_engine::desired::TaskAssignment;
 use muster_model::command::{Exit, SignalSender};
+use muster_model::desired::TaskAssignment;
 use muster_model::ids::GpuUuid;
 use muster_model::spec::{Container, Mount, PullPolicy, StopWarning, Ulimit, UlimitKind};
 use muster_supervisor::container::{Engine, Remains, end};

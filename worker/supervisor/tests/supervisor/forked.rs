@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use muster_engine::desired::TaskAssignment;
+use muster_model::desired::TaskAssignment;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory, TaskSpec, server};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 
-use muster_engine::desired::{GangHost, Rendezvous, TaskAssignment};
+use muster_model::desired::{GangHost, Rendezvous, TaskAssignment};
 use muster_model::spec::{Ulimit, UlimitKind};
 use muster_supervisor::process::ProcessEntry;
 use muster_supervisor::{AgentRequest, SupervisorMessage};

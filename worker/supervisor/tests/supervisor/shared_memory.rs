@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use muster_engine::desired::TaskAssignment;
+use muster_model::desired::TaskAssignment;
 use muster_supervisor::exec::ExecRequest;
 use muster_supervisor::shared_memory::{is_possible, remove_unless_used};
 use muster_supervisor::{SharedMemoryPlace, TaskSpec};

@@ -4,8 +4,8 @@ use std::io::BufRead;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use muster_engine::desired::TaskAssignment;
 use muster_model::command::Exit;
+use muster_model::desired::TaskAssignment;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::limits::{SUPERVISOR_OVERDUE_MS_MAX, SUPERVISOR_SILENT_MS_MAX};
 use muster_supervisor::process::ProcessIdentity;

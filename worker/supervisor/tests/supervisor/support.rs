@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use muster_engine::desired::TaskAssignment;
 use muster_model::command::Exit;
+use muster_model::desired::TaskAssignment;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::process::ProcessIdentity;
 pub(crate) use muster_supervisor::testing::{PATIENCE_MS, eventually, is_gone, kill_host, script};

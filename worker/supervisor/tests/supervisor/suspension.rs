@@ -1,6 +1,6 @@
 //! Tasks that stand still where they are.
 
-use muster_engine::desired::TaskAssignment;
+use muster_model::desired::TaskAssignment;
 use muster_supervisor::process::ProcessEntry;
 use muster_supervisor::{AgentRequest, SupervisorMessage};
 

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
-use muster_engine::desired::CheckpointRef;
 use muster_model::command::{Exit, SignalSender};
+use muster_model::desired::CheckpointRef;
 use muster_model::ids::GpuUuid;
 use muster_model::limits::CHECKPOINTS_TOLD_MAX;
 use muster_supervisor::clock::boottime_ms;

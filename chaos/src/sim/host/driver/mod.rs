@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use muster_control::agent::{Action, Agent, Input, SupervisorReport};
-use muster_engine::desired::{DesiredState, TaskAssignment};
 use muster_model::command::{Exit, GpuHealth};
+use muster_model::desired::{DesiredState, TaskAssignment};
 use muster_model::health::Order;
 use muster_model::ids::{GpuUuid, HostId};
 use muster_model::time::MonotonicMs;

@@ -241,7 +241,7 @@ impl Fold {
 
 #[cfg(test)]
 mod tests {
-    use muster_harness::{gang, single};
+    use muster_model::testing::{gang, single};
     use muster_model::command::Planned;
     use muster_model::ids::GpuUuid;
     use muster_model::quota::{

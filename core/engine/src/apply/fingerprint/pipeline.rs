@@ -23,7 +23,7 @@ impl Fold {
 mod tests {
     use std::sync::Arc;
 
-    use muster_harness::single;
+    use muster_model::testing::single;
     use muster_model::spec::{Condition, Pipeline, PipelineDependency, PipelineJob};
 
     use crate::apply::fingerprint::Request;

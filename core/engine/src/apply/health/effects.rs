@@ -286,7 +286,7 @@ impl Step<'_> {
 }
 
 /// Whether a host, or a GPU of it, has to prove itself; and whether a rule keeps gangs off it, a GPU or an adapter of it.
-pub(crate) fn limits_of(book: &Book, host: &Host) -> (bool, bool) {
+pub fn limits_of(book: &Book, host: &Host) -> (bool, bool) {
     if !book.has_conditions() {
         return (false, false);
     }

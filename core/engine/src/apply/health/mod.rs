@@ -7,10 +7,10 @@ mod effects;
 mod leave;
 mod place;
 
-pub(crate) use effects::limits_of;
+pub use effects::limits_of;
 pub(super) use place::Place;
 use place::groups_of;
-pub(crate) use place::is_idle_component;
+pub use place::is_idle_component;
 
 use std::sync::Arc;
 

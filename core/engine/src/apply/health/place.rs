@@ -87,7 +87,7 @@ impl Step<'_> {
 }
 
 /// Whether nothing runs on a component.
-pub(crate) fn is_idle_component(state: &State, host: HostId, component: &Component) -> bool {
+pub fn is_idle_component(state: &State, host: HostId, component: &Component) -> bool {
     if let Component::Gpu(uuid) = component {
         let gpu = state.gpu(*uuid);
         return gpu.is_none_or(|(_, gpu)| gpu.holder.is_none());

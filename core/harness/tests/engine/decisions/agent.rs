@@ -6,14 +6,13 @@ use std::error::Error;
 use std::fmt::Write as _;
 
 use muster_control::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorReport};
-use muster_engine::desired::{
-    CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, RankInfo, StopInstruction,
-    TaskAssignment,
-};
-use muster_engine::state::RestartReason;
 use muster_harness as testing;
 use muster_model::beat::WorkerTaskPhase;
 use muster_model::command::GpuHealth;
+use muster_model::desired::{
+    CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, RankInfo, RestartReason,
+    StopInstruction, TaskAssignment,
+};
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, TaskKey, UnitIndex,
 };

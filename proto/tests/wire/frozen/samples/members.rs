@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_engine::state::{
-    Attempt, Joined, Leaving, Membership, RestartReason, State, StopOrder, TaskRun, Vacancy,
+    Attempt, Joined, Leaving, Membership, State, StopOrder, TaskRun, Vacancy,
 };
 use muster_model::command::{Command, MemberSwap, StopReason, TaskPlacement};
+use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
 use muster_model::lifecycle::TaskPhase;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use muster_engine::state::{
     Answer, Attempt, CancelRequest, Checkpoint, EventLog, HealthRules, Job, Leadership, Ledger,
-    Losses, PastAttempt, Queue, Reliability, RestartReason, State, StateParts, StopOrder,
-    StoredAnswer, TaskRun, Unit, UnitCounts,
+    Losses, PastAttempt, Queue, Reliability, State, StateParts, StopOrder, StoredAnswer, TaskRun,
+    Unit, UnitCounts,
 };
 use muster_health::book::Book;
 use muster_model::command::{BlockTarget, GpuHealth, HostHealth, Standing, StopReason};
+use muster_model::desired::RestartReason;
 use muster_model::event::{Event, EventKind};
 use muster_model::host::{Gpu, Holder, Host};
 use muster_model::ids::{

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use muster_engine::desired::{DesiredState, HealthDuties, TaskAssignment};
 use muster_model::beat::{TaskStatus, WorkerStatus};
+use muster_model::desired::{DesiredState, HealthDuties, TaskAssignment};
 use muster_model::ids::{HostId, LeadershipEpoch, Revision, TaskKey};
 use muster_model::timings::Timings;
 use muster_proto::status::not_leader;

@@ -307,7 +307,7 @@ fn every_fault_has_its_reaction_in_its_time() {
 #[test]
 fn every_fault_is_shown_by_something_that_exists() {
     const FAULTS: u32 = 63;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let text = std::fs::read_to_string(root.join("docs/faults.md")).unwrap();
     let sources = sources(root);
     for number in 1..=FAULTS {
@@ -317,7 +317,7 @@ fn every_fault_is_shown_by_something_that_exists() {
         let (_, shown) = row.trim_end_matches(" |").rsplit_once(" | ").unwrap();
         for (name, is_name) in shown.split('`').zip([false, true].into_iter().cycle()) {
             let is_trial = shown.contains("trial") && name.contains('-');
-            let script = root.join("worker/monitor/testscripts/faults").join(name);
+            let script = root.join("worker/agent/testscripts/faults").join(name);
             let reactor = root.join("core/harness/testscripts/reactor").join(name);
             let exists = is_trial && sources.contains(name)
                 || script.is_file()

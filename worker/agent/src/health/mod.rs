@@ -53,7 +53,7 @@ use muster_health::checks::CheckResult;
 use muster_health::kernel_log::{BusId, BusMap, Cursor, Event, Scanner, Trust};
 use muster_health::rules::RuleSet;
 use muster_model::command::{GpuDescription, GpuHealth};
-use muster_model::health::Component;
+use muster_model::health::{Component, Order};
 use muster_model::ids::{GpuUuid, HostId, Revision};
 use muster_model::time::MonotonicMs;
 use muster_supervisor::clock::LeaseClock;
@@ -258,7 +258,7 @@ pub(crate) struct HealthDesk {
     /// Where goes what is to be seen in a drill.
     pub(crate) injected: mpsc::Sender<Injected>,
     /// Where orders go.
-    pub(crate) orders: mpsc::Sender<book::Order>,
+    pub(crate) orders: mpsc::Sender<Order>,
     /// Where the health that GPUs show is kept.
     pub(crate) shown: watch::Sender<BTreeMap<GpuUuid, GpuHealth>>,
 }

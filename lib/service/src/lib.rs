@@ -1,0 +1,9 @@
+//! Parts of every long-running role: settings, logging, tracing, the metrics page and systemd notification.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "metrics-page")]
+pub mod exporter;
+pub mod logging;
+pub mod settings;
+pub mod systemd;
+pub mod tracing;
