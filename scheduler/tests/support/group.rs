@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::{Client, eventually};
+use crate::support::{Client, eventually};
 
 /// Heartbeats that suit a test.
 pub(crate) const TIMINGS: Timings = Timings {

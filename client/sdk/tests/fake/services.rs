@@ -9,7 +9,7 @@ use muster_proto::v1::job_service_server::JobService;
 use muster_proto::v1::watch_service_server::WatchService;
 use tonic::{Request, Response, Status};
 
-use crate::{Act, Part, Replica, lock};
+use crate::fake::{Act, Part, Replica, lock};
 
 type Parts<T> = Pin<Box<dyn Stream<Item = Part<T>> + Send>>;
 

@@ -1,6 +1,6 @@
 //! Components through days of faults, repairs and admins.
 
-use muster_model::health::DeviceAction;
+use muster_model::health::{DeviceAction, Phase, Work};
 use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS};
 
 use super::*;
@@ -369,9 +369,7 @@ fn of_what_is_found_under_an_admins_block_the_worst_counts_afterwards() {
 
 #[test]
 fn what_stood_against_a_component_before_an_admins_block_stands_afterwards() {
-    use Event::{
-        AdminCondemn, Block, CheckBegan, CheckPassed, Condemn, Drain, RepairBegan, Suspect,
-    };
+    use Event::{AdminCondemn, Block, CheckBegan, CheckPassed, Condemn, Drain, RepairBegan, Suspect};
     let walks: [(&[Event], Phase, u32); 9] = [
         (&[], Phase::Healthy, 0),
         (&[Suspect], Phase::Suspect, 0),

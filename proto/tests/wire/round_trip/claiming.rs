@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::round_trip::{epoch, job, leader, placed_tasks, text, unit};
+use crate::round_trip::strategies::{epoch, job, leader, placed_tasks, text, unit};
 
 fn cell() -> impl Strategy<Value = CellId> {
     prop_oneof![

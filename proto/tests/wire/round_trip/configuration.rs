@@ -13,7 +13,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::round_trip::{request, text};
+use crate::round_trip::strategies::{request, text};
 
 /// Queues of valid trees.
 const QUEUES: [&str; 4] = ["default", "research", "research/vision", "production"];

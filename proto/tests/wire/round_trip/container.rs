@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::round_trip::text;
+use crate::round_trip::strategies::text;
 
 pub(super) fn container() -> impl Strategy<Value = Container> {
     let pull = prop_oneof![

@@ -5,8 +5,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::round_trip::container::container;
-use crate::round_trip::text;
+use crate::round_trip::strategies::container::container;
+use crate::round_trip::strategies::text;
 
 pub(super) fn execution() -> impl Strategy<Value = Execution> {
     let limit = (option::of(any::<u64>()), option::of(any::<u64>()))

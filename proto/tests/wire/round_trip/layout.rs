@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::round_trip::{gpu, text};
+use crate::round_trip::strategies::{gpu, text};
 
 fn within() -> impl Strategy<Value = Within> {
     (text(), any::<bool>()).prop_map(|(level, required)| Within { level, required })

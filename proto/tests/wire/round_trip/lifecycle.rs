@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::round_trip::{job, spec, text};
+use crate::round_trip::strategies::{job, spec, text};
 
 pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
     let numbers = (
