@@ -225,7 +225,10 @@ fn a_promised_limit_that_cannot_be_set_fails_the_start() {
     std::fs::create_dir_all(path.join("memory.max")).unwrap();
     let mut rig = start(script("sleep 1000"), &[path]);
     let error = rig.hear_exit().start_error.unwrap();
-    assert!(error.contains("limiting its memory to 64 MiB"), "{error}");
+    assert!(
+        error.contains("setting the memory limit of 64 MiB"),
+        "{error}"
+    );
     assert!(!rig.lives());
 }
 
@@ -237,7 +240,7 @@ fn a_cgroup_that_cannot_be_made_fails_the_start_and_leaves_nothing() {
     let mut rig = start(script("sleep 1000"), &[made.clone(), refused]);
     let error = rig.hear_exit().start_error.unwrap();
     assert!(
-        error.contains("making its cgroup") && error.contains("file/below"),
+        error.contains("creating the cgroup") && error.contains("file/below"),
         "{error}"
     );
     assert!(!rig.lives() && !made.exists());

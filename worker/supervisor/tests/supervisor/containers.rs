@@ -452,7 +452,7 @@ fn an_image_that_cannot_be_had_is_named_with_the_engines_words() {
         .hear_exit()
         .start_error
         .unwrap();
-    assert!(error.contains("the host does not have it"), "{error}");
+    assert!(error.contains("not present on the host"), "{error}");
 }
 
 #[test]
@@ -551,7 +551,7 @@ fn what_an_engine_refuses_is_told_in_its_words() {
         .hear_exit()
         .start_error
         .unwrap();
-    let words = "CONTAINER_FAILED: making the container: the container engine says: unresolvable CDI devices (500)";
+    let words = "CONTAINER_FAILED: creating the container: container engine: unresolvable CDI devices (500)";
     assert_eq!(error, words);
 }
 
@@ -581,7 +581,7 @@ fn a_host_without_an_engine_says_so() {
         .start_error
         .unwrap();
     assert!(
-        error.contains("no container engine answers at /nonexistent/engine.sock"),
+        error.contains("no container engine at /nonexistent/engine.sock"),
         "{error}"
     );
     let mut rig = Rig::start(contained("true"), LONG_LEASE_MS);

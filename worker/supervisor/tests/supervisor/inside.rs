@@ -263,7 +263,7 @@ fn commands_end_with_the_container_of_their_task_and_stand_still_with_it() {
     let mut deaf = Inside::start(&mut rig, &["sh", "-c", text, &word]);
     deaf.output.read_exact(&mut [0u8; 3]).unwrap();
     rig.say(&AgentRequest::Suspend);
-    let words = "starting `sh` in the container muster-7-0-11 failed: it stands still, for its task is suspended";
+    let words = "starting `sh` in the container muster-7-0-11 failed: the task is suspended";
     // One that comes while the engine is about it is refused in the engine's words.
     eventually("it stands still", || {
         let mut late = Inside::shell(&mut rig, "true");
@@ -529,7 +529,7 @@ fn what_an_engine_refuses_is_said_with_the_program_and_the_container() {
         (&*output, &*errors),
         (
             "",
-            "starting `tool` in the container muster-7-0-11 failed: starting the command: the container engine says: \
+            "starting `tool` in the container muster-7-0-11 failed: starting the command: container engine: \
              no room for a process (500)\n"
         )
     );
@@ -553,7 +553,7 @@ fn a_command_whose_engine_goes_away_is_killed_and_its_end_is_not_made_up() {
     std::fs::remove_file(engine.socket()).unwrap();
     hang_up.send(()).unwrap();
     let (_, errors) = inside.talk(b"");
-    let words = "`tool` in the container muster-7-0-11: how it ended is not known: the container engine is gone\n";
+    let words = "`tool` in the container muster-7-0-11: exit status unknown: the container engine is unreachable\n";
     assert_eq!(errors, words);
     assert_eq!(hear(&inside.socket), ended(FAILED, None));
     let status = command.0.wait().unwrap();
