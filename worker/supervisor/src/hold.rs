@@ -76,7 +76,7 @@ impl Supervisor<'_> {
         if self.lease.verdict(now) == Verdict::LeaseOver {
             return Err(Exit {
                 lease_expired: true,
-                ..not_started("the lease expired before the gang was released")
+                ..not_started("the lease expired before its gang was released")
             });
         }
         self.pulse.into_iter().for_each(Pulse::looked);
