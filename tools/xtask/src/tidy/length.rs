@@ -1,4 +1,4 @@
-//! Files and functions that a reader can hold in mind. Tests may be as long as the story they tell.
+//! Length limits of files and functions. Tests may be as long as necessary.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
