@@ -2,13 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_model::desired::{CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, MASTER_PORTS, MASTER_PORT_MIN, RankInfo, Rendezvous, RestartReason, StopInstruction, TaskAssignment};
+use muster_model::desired::{CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, MASTER_PORTS, MASTER_PORT_MIN, RankInfo, RestartReason, StopInstruction, TaskAssignment};
 use muster_model::command::StopReason;
-use muster_model::health::Order;
-use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, TaskKey, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskKey, UnitIndex};
 use muster_model::lifecycle::TaskPhase;
-use muster_model::spec::{Execution, StopWarning};
-use serde::{Deserialize, Serialize};
 
 use crate::state::{Attempt, Job, State, TaskRun, Unit};
 

@@ -8,7 +8,6 @@ mod gang;
 mod hard;
 mod history;
 
-use std::fmt;
 
 use muster_model::command::{Exit, StopReason};
 use muster_model::health::{
@@ -17,8 +16,6 @@ use muster_model::health::{
 use muster_model::ids::{GpuUuid, HostId, JobId, TaskIndex};
 use muster_model::spec::ExitMeaning;
 use muster_model::time::{MINUTE_MS, TimeMs};
-use muster_model::word_enum;
-use serde::{Deserialize, Serialize};
 
 use crate::rules::RuleSet;
 

@@ -3,8 +3,6 @@
 use muster_model::health::{Component, DeviceAction, Order, Phase, WorkStep};
 use muster_model::ids::{GpuUuid, HostId};
 use muster_model::time::TimeMs;
-use muster_model::word_enum;
-use serde::{Deserialize, Serialize};
 
 use crate::book::{Book, Effect};
 use crate::component::{Condition, Event};

@@ -48,7 +48,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_health::book;
 use muster_health::checks::CheckResult;
 use muster_health::kernel_log::{BusId, BusMap, Cursor, Event, Scanner, Trust};
 use muster_health::rules::RuleSet;
