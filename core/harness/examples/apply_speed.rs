@@ -1,7 +1,7 @@
 //! Measures `apply`: submit, place, started and exited of single-GPU jobs, on a cluster that is kept
 //! about 95 % full, with so many jobs waiting behind.
 //!
-//! `cargo run -p muster-core --example apply_speed -- [hosts] [waiting jobs] [jobs]`
+//! `cargo run -p muster-harness --example apply_speed -- [hosts] [waiting jobs] [jobs]`
 #![expect(
     clippy::disallowed_methods,
     reason = "an example that measures reads the clock; the core itself does not"

@@ -1,6 +1,6 @@
 //! Every script of `scripts/` gives the results that stand in it.
 //!
-//! `UPDATE=1 cargo test -p muster-scenario --test scenario scripts::` writes the results anew; review them as you would review
+//! `UPDATE=1 cargo test -p muster-simulate --test scenario scripts::` writes the results anew; review them as you would review
 //! code. `ONLY=hived` runs those with it in their path; `SCRIPTS=findings` runs those of another folder of the crate,
 //! without results.
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use muster_simulate::scenario::{Files, Script, run};
 
-const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+const CRATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
 
 /// Files beside the scripts.
 struct Folder(PathBuf);

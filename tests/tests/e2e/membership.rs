@@ -151,14 +151,23 @@ async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
             .contains("4 voters survive the failure of 1"),
         "{promoted:?}"
     );
-    assert_eq!(promoted.ok(), "replica 4 votes\n");
+    // Under load the leader may change meanwhile: the repeated request then finds its own effect.
+    let done = promoted.ok();
+    assert!(
+        ["replica 4 votes\n", "replica 4 voted already\n"].contains(&done.as_ref()),
+        "{done}"
+    );
 
     // The fifth waits until it is added.
     let fifth = cluster.add_replica(false);
     cluster.replicas[fifth].start();
     let address = format!("5={}", cluster.addresses[fifth]);
     let added = cluster.muster(&["cluster", "add", &address]).await;
-    assert_eq!(added.ok(), "replica 5 votes\n");
+    let done = added.ok();
+    assert!(
+        ["replica 5 votes\n", "replica 5 voted already\n"].contains(&done.as_ref()),
+        "{done}"
+    );
     let again = cluster.muster(&["cluster", "add", &address]).await;
     assert_eq!(again.ok(), "replica 5 voted already\n");
     assert_eq!(voters(&cluster).await, [1, 2, 3, 4, 5]);

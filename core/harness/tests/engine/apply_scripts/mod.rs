@@ -1,6 +1,6 @@
 //! Golden scripts of `apply`: commands in, every event, refusal and the state asked for out.
 //!
-//! `UPDATE_GOLDENFILES=1 cargo test -p muster-core --test engine apply_scripts::` writes the outputs anew; review
+//! `UPDATE_GOLDENFILES=1 cargo test -p muster-harness --test engine apply_scripts::` writes the outputs anew; review
 //! them as you would review code.
 
 mod access;

@@ -1,7 +1,7 @@
 //! Tests of the core's decisions: stories told as golden scripts (`testscripts/`), properties over random
 //! states, and bounds on time.
 //!
-//! `UPDATE_GOLDENFILES=1 cargo test -p muster-core --test engine decisions::` writes the scripts' output anew.
+//! `UPDATE_GOLDENFILES=1 cargo test -p muster-harness --test engine decisions::` writes the scripts' output anew.
 
 mod agent;
 mod cluster;
