@@ -154,7 +154,7 @@ async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
     // Under load the leader may change meanwhile: the repeated request then finds its own effect.
     let done = promoted.ok();
     assert!(
-        ["replica 4 votes\n", "replica 4 voted already\n"].contains(&done.as_ref()),
+        ["replica 4 votes\n", "replica 4 voted already\n"].contains(&done.as_str()),
         "{done}"
     );
 
@@ -165,7 +165,7 @@ async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
     let added = cluster.muster(&["cluster", "add", &address]).await;
     let done = added.ok();
     assert!(
-        ["replica 5 votes\n", "replica 5 voted already\n"].contains(&done.as_ref()),
+        ["replica 5 votes\n", "replica 5 voted already\n"].contains(&done.as_str()),
         "{done}"
     );
     let again = cluster.muster(&["cluster", "add", &address]).await;

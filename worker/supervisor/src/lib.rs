@@ -35,6 +35,7 @@ mod lease;
 pub mod limits;
 mod lines;
 mod marker;
+mod mount_table;
 mod output;
 mod port;
 pub mod process;
@@ -67,6 +68,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use account::{Account, acting_as_owner_of};
+pub use mount_table::mount_points;
 pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
 pub use directory::{ExitRecord, KEPT, LogOwner, TaskDirectory};
 pub use protocol::{

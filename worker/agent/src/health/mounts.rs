@@ -80,7 +80,7 @@ impl Mounts {
 
     fn read(&mut self, limit: Duration) -> Sample {
         let mut metrics = Vec::new();
-        if let Some(mounted) = mounted(&self.table) {
+        if let Ok(mounted) = mount_points(&self.table) {
             let is_news = self.note_missing(&mounted);
             let missing = &self.missing;
             if is_news && !missing.is_empty() {
@@ -135,29 +135,6 @@ impl Probe {
         self.is_silent = true;
         Some(&self.path)
     }
-}
-
-/// Where something is mounted, by a table of the kernel's (`proc(5)`, `mountinfo`); none if it cannot be read.
-fn mounted(table: &Path) -> Option<BTreeSet<PathBuf>> {
-    let text = fs::read_to_string(table).ok()?;
-    let points = text.lines().filter_map(|line| line.split(' ').nth(4));
-    Some(
-        points
-            .map(|point| PathBuf::from(unescaped(point)))
-            .collect(),
-    )
-}
-
-/// Blanks and backslashes of a path are written as three octal digits there.
-fn unescaped(point: &str) -> String {
-    let escapes = [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ];
-    let unescape = |text: String, (escape, letter): (&str, &str)| text.replace(escape, letter);
-    escapes.into_iter().fold(point.to_owned(), unescape)
 }
 
 fn count(length: usize) -> i64 {

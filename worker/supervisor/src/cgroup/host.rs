@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
+use crate::mount_table::{self, Mount};
 use crate::cgroup::devices;
 
 /// Name of the directory that holds the cgroups of all our tasks, in every hierarchy.
@@ -68,8 +69,7 @@ impl CgroupHost {
     /// What this host lets us have, for cgroups whose names begin with `owner`. `None` if that is nothing.
     #[must_use]
     pub fn find(owner: &str) -> Option<Self> {
-        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-        Self::below(&Mounts::parse(&mounts), owner)
+        Self::below(&Mounts::of(&mount_table::own().ok()?), owner)
     }
 
     fn below(mounts: &Mounts, owner: &str) -> Option<Self> {
@@ -184,25 +184,19 @@ pub(super) struct Mounts {
 }
 
 impl Mounts {
-    pub(super) fn parse(mounts: &str) -> Self {
+    pub(super) fn of(mounts: &[Mount]) -> Self {
         let mut found = Self::default();
-        for line in mounts.lines() {
-            let mut fields = line.split(' ').skip(1);
-            let (Some(path), Some(kind), Some(options)) =
-                (fields.next(), fields.next(), fields.next())
-            else {
-                continue;
-            };
-            match kind {
+        for mount in mounts {
+            match mount.kind.as_str() {
                 "cgroup2" => {
-                    found.unified.get_or_insert_with(|| path.into());
+                    found.unified.get_or_insert_with(|| mount.point.clone());
                 }
                 "cgroup" => {
-                    for option in options.split(',') {
+                    for option in mount.options.split(',') {
                         found
                             .legacy
                             .entry(option.to_owned())
-                            .or_insert_with(|| path.into());
+                            .or_insert_with(|| mount.point.clone());
                     }
                 }
                 _ => {}
@@ -290,7 +284,7 @@ mod tests {
     fn mounts_are_found_by_their_kind_and_options() {
         let text = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n\
                     cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /second cgroup rw,cpu 0 0\n";
-        let mounts = Mounts::parse(text);
+        let mounts = Mounts::of(&mount_table::parse(text.as_bytes()));
         assert_eq!(mounts.unified.unwrap(), Path::new("/sys/fs/cgroup/unified"));
         assert_eq!(
             mounts.legacy["cpu"],
