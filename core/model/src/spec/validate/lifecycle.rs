@@ -1,4 +1,5 @@
-//! The rules for what a job says about its own life. Whether the jobs that it names exist is a question of state.
+//! Validation of lifecycle settings. Whether the named jobs exist depends on the state and is checked
+//! elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +8,13 @@ use crate::limits;
 use crate::spec::validate::Findings;
 use crate::spec::{ExitMatch, ExitMeaning, ExitRule, JobSpec, Lifecycle, StopWarning};
 
-/// Exit codes lie within this.
+/// Highest exit code.
 const EXIT_CODE_MAX: i32 = 255;
-/// Signals lie within this.
+/// Highest signal number.
 const SIGNAL_MAX: i32 = 64;
-/// Signals that are not real-time signals lie within this.
+/// Highest signal number that is not a real-time signal.
 const PLAIN_SIGNAL_MAX: i32 = 31;
-/// Signals that a job cannot choose to be asked to stop by: they do something else, or follow anyway.
+/// Signals that a job cannot choose as its warning: they have another effect, or are sent anyway.
 const SIGNALS_RESERVED: [(i32, &str); 4] = [
     (9, "SIGKILL"),
     (15, "SIGTERM, which follows anyway,"),
@@ -161,7 +162,7 @@ fn retries(found: &mut Findings, spec: &JobSpec) {
     );
 }
 
-/// A policy keeps what may be needed, and no more than is remembered.
+/// A policy keeps at least the required minimum, and no more than is remembered.
 fn checkpoints(found: &mut Findings, lifecycle: &Lifecycle) {
     let Some(policy) = lifecycle.checkpoints else {
         return;

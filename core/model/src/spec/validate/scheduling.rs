@@ -1,11 +1,11 @@
-//! The rules for what a job asks of the scheduler beside resources. Whether levels, hosts and pinned cells exist is a
-//! question of state.
+//! Validation of scheduling settings. Whether levels, hosts and pinned cells exist depends on the state and
+//! is checked elsewhere.
 
 use crate::limits;
 use crate::spec::validate::Findings;
 use crate::spec::{JobSpec, Layout, Within};
 
-/// Texts that count for the size of a specification.
+/// Texts that count towards the size of a specification.
 pub(super) fn texts(spec: &JobSpec) -> impl Iterator<Item = &String> {
     let scheduling = &spec.scheduling;
     let layouts = spec.groups.iter().map(|group| &group.layout.within);
