@@ -83,7 +83,7 @@ fn spec_of(
     let named = named(&file.jobs);
     let mut found = misplaced(&file.jobs);
     for dependency in named.iter().flatten().filter(|it| it.job.is_none()) {
-        let rule = format!("`{}` is no job of the pipeline", dependency.name);
+        let rule = format!("`{}` is not a job of the pipeline", dependency.name);
         found.push((dependency.field.clone(), rule));
     }
     if !found.is_empty() {
@@ -196,7 +196,7 @@ fn cycle(jobs: &[JobFile], named: &[Vec<Named>], done: &BTreeSet<usize>) -> Vec<
     let names = circle.iter().chain(std::iter::once(&at));
     let names: Vec<&str> = names.map(|job| jobs[*job].name.as_str()).collect();
     let field = open_of(at).map_or_else(String::new, |dependency| dependency.field.clone());
-    let rule = format!("makes a circle: {}", names.join(" waits for "));
+    let rule = format!("forms a cycle: {}", names.join(" waits for "));
     vec![(field, rule)]
 }
 
@@ -252,17 +252,17 @@ mod tests {
                     after_ok: [a, c]\n";
         assert_eq!(
             errors(text),
-            ["p.yaml:6:17: jobs[1].after_ok[1]: `c` is no job of the pipeline"]
+            ["p.yaml:6:17: jobs[1].after_ok[1]: `c` is not a job of the pipeline"]
         );
         let text = "name: n\njobs:\n- {name: a, command: [x]}\n- name: b\n  command: [x]\n  \
                     after_any: [a, c]\n- {name: c, command: [x], after_ok: [b]}\n";
         let found = errors(text);
         assert_eq!(
             found,
-            ["p.yaml:6:18: jobs[1].after_any[1]: makes a circle: b waits for c waits for b"]
+            ["p.yaml:6:18: jobs[1].after_any[1]: forms a cycle: b waits for c waits for b"]
         );
         let own = errors("name: n\njobs:\n- {name: a, command: [x], after_ok: [a]}\n");
-        assert!(own[0].ends_with("makes a circle: a waits for a"), "{own:?}");
+        assert!(own[0].ends_with("forms a cycle: a waits for a"), "{own:?}");
     }
 
     #[test]

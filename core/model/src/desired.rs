@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::health::Order;
-use crate::ids::{
-    AttemptEpoch, GpuUuid, HostId, LeadershipEpoch, Revision, TaskKey, UnitIndex,
-};
+use crate::ids::{AttemptEpoch, GpuUuid, HostId, LeadershipEpoch, Revision, TaskKey, UnitIndex};
 use crate::lifecycle::TaskPhase;
 use crate::spec::{Execution, StopWarning};
 

@@ -297,7 +297,8 @@ mod tests {
 
     #[test]
     fn the_first_rule_counts_and_of_it_the_last_line() {
-        let text = "KeyError: 'a'\n  torch.cuda.OutOfMemoryError: CUDA out of memory. 1\nCUDA out of memory. 2\nBroken pipe\n";
+        let text = "KeyError: 'a'\n  torch.cuda.OutOfMemoryError: CUDA out of memory. 1\n\
+                    CUDA out of memory. 2\nBroken pipe\n";
         let found = find(&["", text]);
         let expected = Finding {
             cause: Cause::GpuMemory,

@@ -23,7 +23,7 @@ pub enum Rejection {
         current: LeadershipEpoch,
     },
     /// The component does not exist, or does not belong to the reporting host.
-    #[error("{0} is no component of the host that reports it, or does not exist")]
+    #[error("{0} does not exist, or does not belong to the reporting host")]
     UnknownComponent(String),
     /// A repair or a check cannot start or finish now.
     #[error("{component}: {why}")]
@@ -38,7 +38,8 @@ pub enum Rejection {
     BreakerWhole(String),
     /// A user of this name already exists.
     #[error(
-        "user `{0}` exists; `muster user rotate {0}` gives another token, `muster user remove {0}` makes room for another role"
+        "user `{0}` exists; `muster user rotate {0}` replaces its token; to change its role, \
+         remove it first (`muster user remove {0}`)"
     )]
     UserExists(String),
     /// No such user.
@@ -51,7 +52,7 @@ pub enum Rejection {
     #[error("join token `{0}` does not exist; `muster worker token list` shows those that do")]
     UnknownJoinToken(String),
     /// The join token is expired or used up.
-    #[error("join token `{id}` {why}: an admin makes another one by `muster worker token create`")]
+    #[error("join token `{id}` {why}; ask an admin for a new one (`muster worker token create`)")]
     JoinTokenSpent {
         /// Name of the token.
         id: String,
@@ -60,7 +61,8 @@ pub enum Rejection {
     },
     /// The join token does not admit this host.
     #[error(
-        "join token `{id}` is for hosts named `{pattern}`, not for `{host}`: start the worker with such a `name`, or use another token"
+        "join token `{id}` is for hosts named `{pattern}`, not for `{host}`: \
+         start the worker with such a `name`, or use another token"
     )]
     JoinTokenOfOthers {
         /// Name of the token.
@@ -72,7 +74,8 @@ pub enum Rejection {
     },
     /// A host of this name is up with a certificate of its own.
     #[error(
-        "host `{0}` is up, with a certificate of its own: stop its worker and try again when it is lost, or choose another `name`"
+        "host `{0}` is up, with a certificate of its own: \
+         stop its worker and try again when it is lost, or choose another `name`"
     )]
     HostIsUp(String),
     /// The specification violates rules.
@@ -93,10 +96,10 @@ pub enum Rejection {
         limit: u64,
     },
     /// No such job (it may have been pruned).
-    #[error("job {0} does not exist, or ended so long ago that it is forgotten")]
+    #[error("job {0} does not exist, or ended and was pruned")]
     UnknownJob(JobId),
     /// No such pipeline (its jobs may have been pruned).
-    #[error("pipeline {0} does not exist, or ended so long ago that it is forgotten")]
+    #[error("pipeline {0} does not exist, or ended and was pruned")]
     UnknownPipeline(PipelineId),
     /// The job has already finished.
     #[error("job {job} has already ended: {phase}")]
@@ -229,7 +232,7 @@ pub enum Rejection {
     #[error("the configuration is not valid: {}", join(.0))]
     InvalidConfiguration(Vec<Violation>),
     /// The queue has children; only queues without children accept jobs.
-    #[error("queue `{queue}` has queues in it, such as `{child}`; submit to one of those")]
+    #[error("queue `{queue}` has children, such as `{child}`; submit to one of them")]
     QueueHasChildren {
         /// Name of the queue.
         queue: String,
@@ -298,7 +301,7 @@ pub enum Rejection {
         step: u64,
     },
     /// Not all members of the gang are prepared, or the barrier is already lifted.
-    #[error("the gang of job {job} unit {unit} cannot be let go: {detail}")]
+    #[error("the gang of job {job} unit {unit} cannot be released: {detail}")]
     GangNotWhole {
         /// Job of the gang.
         job: JobId,
@@ -324,9 +327,7 @@ pub enum Rejection {
         detail: String,
     },
     /// The maximum number of the job's units already hold resources.
-    #[error(
-        "{limit} units of job {job} hold resources, as many as may at a time (tasks_at_once_max)"
-    )]
+    #[error("{limit} units of job {job} hold resources, the limit of the job (tasks_at_once_max)")]
     TasksAtOnce {
         /// The job.
         job: JobId,

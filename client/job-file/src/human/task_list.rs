@@ -34,7 +34,7 @@ pub fn task_list(text: &str) -> Result<TaskList, String> {
         // Repetitions count, which bounds the work by the limit.
         listed = (last - first).saturating_add(listed).saturating_add(1);
         if listed > LISTED_MAX {
-            return Err(format!("`{part}` makes it over {LISTED_MAX} tasks"));
+            return Err(format!("`{part}` exceeds the limit of {LISTED_MAX} tasks"));
         }
         tasks.extend(first..=last);
     }

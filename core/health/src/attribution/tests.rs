@@ -501,7 +501,7 @@ fn a_component_that_says_its_class_is_named_alone() {
         }
         .named(name)
     };
-    let paid = "70 % sure, charged to nobody";
+    let paid = "70 % sure, not charged";
     assert_eq!(
         named(Class::Host, Some("host node04")),
         format!("host node04, {paid}")

@@ -55,7 +55,7 @@ impl JoinToken {
             return Some(format!("expired {seconds} s ago"));
         }
         let max = self.grant.uses_max;
-        (self.uses_left() == 0).then(|| format!("has let in {max} workers, as many as it may"))
+        (self.uses_left() == 0).then(|| format!("has admitted its maximum of {max} workers"))
     }
 
     /// Whether it admits a host of this name.

@@ -74,11 +74,11 @@ impl fmt::Display for StopReason {
             Self::GpuFault { gpu } => write!(formatter, "{gpu} is unfit"),
             Self::Drain { host } => write!(formatter, "host {host} is drained"),
             Self::Preempted => formatter.write_str("a higher priority needs the resources"),
-            Self::RunTime => formatter.write_str("it ran as long as its job allows"),
+            Self::RunTime => formatter.write_str("time limit reached"),
             Self::Assembly => formatter.write_str("its members did not all start in time"),
-            Self::Moved => formatter.write_str("it is moved to make room in one piece"),
+            Self::Moved => formatter.write_str("moved to make contiguous room"),
             Self::Suspended => formatter.write_str("the job was suspended"),
-            Self::NotSwapped => formatter.write_str("a member's place was not filled in time"),
+            Self::NotSwapped => formatter.write_str("a vacancy was not filled in time"),
         }
     }
 }

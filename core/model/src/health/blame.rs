@@ -127,7 +127,7 @@ impl Blame {
         let paid = match self.charge {
             Charge::User => "charged to the job",
             Charge::Infra => "charged to the infrastructure",
-            Charge::None => "charged to nobody",
+            Charge::None => "not charged",
         };
         format!("{what}, {percent} % sure, {paid}")
     }

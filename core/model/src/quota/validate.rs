@@ -109,7 +109,8 @@ impl Findings {
             self.add(
                 &at,
                 format!(
-                    "is no usable name: 1 to {} bytes (NAME_BYTES_MAX), parts separated by single `/`, no control characters",
+                    "is not a valid name: 1 to {} bytes (NAME_BYTES_MAX), parts separated by single `/`, \
+                     no control characters",
                     limits::NAME_BYTES_MAX
                 ),
             );
@@ -127,7 +128,7 @@ impl Findings {
         if let Some(parent) = parent_of(name)
             && !tree.queues.contains_key(parent)
         {
-            self.add(&at, format!("lies in `{parent}`, which is not there"));
+            self.add(&at, format!("lies in `{parent}`, which does not exist"));
         }
     }
 
@@ -251,7 +252,7 @@ impl Findings {
                 self.add(
                     &format!("{at}.level"),
                     format!(
-                        "`{}` is no level of cells; there are {}",
+                        "`{}` is not a cell level; the levels are {}",
                         quota.level,
                         levels.join(", ")
                     ),

@@ -117,7 +117,7 @@ impl fmt::Display for UlimitKind {
 
 /// A name that is not a kernel resource limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is no limit of the kernel ({})", UlimitKind::ALL.map(UlimitKind::name).join(", "))]
+#[error("`{name}` is not a kernel resource limit ({})", UlimitKind::ALL.map(UlimitKind::name).join(", "))]
 pub struct UnknownUlimit {
     name: String,
 }

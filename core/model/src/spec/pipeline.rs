@@ -98,7 +98,7 @@ fn dependencies(found: &mut Findings, at: &str, own: u32, job: &PipelineJob) {
             "must be a job before it in the pipeline".to_owned()
         });
         found.check(named.insert(dependency.position), &field, || {
-            "is named twice; each other job is waited for in one way".to_owned()
+            "is named twice; each dependency has one condition".to_owned()
         });
     }
 }

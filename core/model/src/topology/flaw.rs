@@ -79,15 +79,15 @@ impl fmt::Display for TreeFlaw {
                 by_most,
             } => write!(
                 formatter,
-                "its worker says {level} `{here}`, and by the configuration or most hosts it is `{by_most}`"
+                "its worker reports {level} `{here}`, but the configuration or most hosts say `{by_most}`"
             ),
             Self::Straddles { level, cell, outer } => write!(
                 formatter,
-                "{level} `{cell}` has GPUs in more than one {outer}: the cells inside the host count as none"
+                "{level} `{cell}` has GPUs in more than one {outer}: the cells inside the host are ignored"
             ),
             Self::Overruled { here, configured } => write!(
                 formatter,
-                "its worker says `{here}`, the topology `{configured}`"
+                "its worker reports `{here}`, but the topology says `{configured}`"
             ),
         }
     }

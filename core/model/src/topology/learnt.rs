@@ -97,7 +97,8 @@ impl LearntTree {
         if count > limits::CELL_LEVELS_MAX {
             let limit = limits::CELL_LEVELS_MAX;
             let rule = format!(
-                "{count} levels, `{HOST_LEVEL}` and `{GPU_LEVEL}` included, are over the limit of {limit} (CELL_LEVELS_MAX)"
+                "{count} levels, `{HOST_LEVEL}` and `{GPU_LEVEL}` included, \
+                 are over the limit of {limit} (CELL_LEVELS_MAX)"
             );
             return Some(("above", rule));
         }
@@ -109,7 +110,7 @@ impl LearntTree {
         if let Some((part, name)) = { bad }.find(|(_, name)| !usable_name(name)) {
             let limit = limits::NAME_BYTES_MAX;
             let rule = format!(
-                "`{name}` is no usable name: 1 to {limit} bytes (NAME_BYTES_MAX), without `/` and control characters"
+                "`{name}` is not a valid name: 1 to {limit} bytes (NAME_BYTES_MAX), without `/` and control characters"
             );
             return Some((part, rule));
         }
@@ -151,7 +152,7 @@ impl LearntTree {
         let names = self.gpus.iter().flat_map(|gpu| &gpu.cells);
         let addresses = self.gpus.iter().map(|gpu| &gpu.pci_address);
         let bad = { names.chain(addresses) }.find(|name| !name.is_empty() && !usable_name(name));
-        bad.map(|name| ("gpus.cells", format!("`{name}` is no usable name")))
+        bad.map(|name| ("gpus.cells", format!("`{name}` is not a valid name")))
     }
 }
 

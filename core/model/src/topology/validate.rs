@@ -74,7 +74,7 @@ impl Findings {
             self.add(
                 field,
                 format!(
-                    "`{name}` is no usable name: 1 to {} bytes (NAME_BYTES_MAX), without `/` and control characters",
+                    "`{name}` is not a valid name: 1 to {} bytes (NAME_BYTES_MAX), without `/` and control characters",
                     limits::NAME_BYTES_MAX
                 ),
             );
@@ -147,7 +147,7 @@ impl Findings {
         if shape.groups.len() > groups_max {
             let count = shape.groups.len();
             let rule =
-                format!("{count} are more than levels and GPUs make possible ({groups_max})");
+                format!("{count} exceed the maximum for these levels and GPUs ({groups_max})");
             self.add(&format!("{at}.groups"), rule);
             return;
         }
@@ -159,7 +159,7 @@ impl Findings {
                 self.add(
                     &format!("{at}.level"),
                     format!(
-                        "`{}` is none of the levels inside hosts ({})",
+                        "`{}` is not a level inside hosts ({})",
                         group.level,
                         topology.inside.join(", ")
                     ),
@@ -218,7 +218,8 @@ impl Findings {
                 self.add(
                     &format!("{at}.groups[{later}].gpus"),
                     format!(
-                        "overlap those of groups[{earlier}]: cells are disjoint, or the smaller level lies inside the larger"
+                        "overlap those of groups[{earlier}]: cells are disjoint, \
+                         or the smaller level lies inside the larger"
                     ),
                 );
             }

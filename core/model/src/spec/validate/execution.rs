@@ -75,7 +75,10 @@ fn secrets(found: &mut Findings, group: &TaskGroup, at: &dyn Fn(&str) -> String)
         let variable = secret.form.variable();
         let usable = !variable.is_empty() && !variable.contains(['=', '\0']);
         found.check(usable && !variable.starts_with("MUSTER_"), &field, || {
-            format!("`{variable}` is no variable that a job may set (empty, holds `=` or NUL, or begins with MUSTER_)")
+            format!(
+                "`{variable}` is not a variable that a job may set \
+                 (empty, contains `=` or NUL, or begins with MUSTER_)"
+            )
         });
         found.check(variables.insert(variable), &field, || {
             format!("`{variable}` is set twice, by `environment` or by secrets")

@@ -17,7 +17,7 @@ const PLAIN_SIGNAL_MAX: i32 = 31;
 /// Signals that a job cannot choose as its warning: they have another effect, or are sent anyway.
 const SIGNALS_RESERVED: [(i32, &str); 4] = [
     (9, "SIGKILL"),
-    (15, "SIGTERM, which follows anyway,"),
+    (15, "SIGTERM, which is sent anyway,"),
     (18, "SIGCONT"),
     (19, "SIGSTOP"),
 ];
@@ -47,7 +47,7 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
         !spec.gang || !swaps || spec.tasks() > 1,
         "lifecycle.member_swap",
         || {
-            "is for gangs of several tasks: nobody goes on while the only one is replaced"
+            "is for gangs of several tasks: no task would continue while the only one is replaced"
                 .to_owned()
         },
     );
@@ -78,9 +78,7 @@ fn stop_warning(found: &mut Findings, spec: &JobSpec, warning: StopWarning) {
         .iter()
         .find(|(number, _)| *number == signal);
     if let Some((_, name)) = reserved {
-        found.check(false, field, || {
-            format!("{name} cannot ask anybody to stop")
-        });
+        found.check(false, field, || format!("{name} cannot serve as a warning"));
     }
     let lead_ms = warning.lead_ms.unwrap_or(0);
     found.check(
@@ -107,7 +105,7 @@ fn dependencies(found: &mut Findings, lifecycle: &Lifecycle) {
         let job = dependency.job;
         let field = format!("lifecycle.after[{position}].job");
         found.check(named.insert(job), &field, || {
-            format!("job {job} is named twice; each other job is waited for in one way")
+            format!("job {job} is named twice; each dependency has one condition")
         });
     }
 }
@@ -123,7 +121,7 @@ fn exit_rule(found: &mut Findings, at: &str, rule: ExitRule) {
             );
             let reserved = [EXIT_RUN_AGAIN, EXIT_DO_NOT_RESTART];
             found.check(first != last || !reserved.contains(&first), &field, || {
-                format!("{first} has a meaning of its own for every job")
+                format!("{first} has a fixed meaning for every job")
             });
         }
         ExitMatch::Signal(signal) => {
@@ -150,7 +148,7 @@ fn retries(found: &mut Findings, spec: &JobSpec) {
     let retries =
         spec.retry.retries_max > 0 || rules.any(|rule| rule.then == ExitMeaning::RetryFree);
     found.check(local == 0 || retries, field, || {
-        "says how many of the retries are begun where the unit is: it needs retry.retries_max or a rule that retries free"
+        "limits the retries in place: it needs retry.retries_max or a rule that retries free"
             .to_owned()
     });
     let without = lifecycle.attempts_without_progress_max.unwrap_or(0);
