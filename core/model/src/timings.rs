@@ -63,8 +63,8 @@ impl Timings {
 
     /// Time that a worker with this heartbeat period waits for an acknowledgement, counted from the last one,
     /// before it looks for another leader: after an unanswered heartbeat, half of the time left until its
-    /// host would become suspect. The other half is for finding the next leader, for which it must not depend
-    /// on anything but its predecessor's silence. At the product's timings this is 10 s.
+    /// host would become suspect. The other half is for finding the next leader, which only the silence of the
+    /// previous one may delay. At the product's timings this is 10 s.
     #[must_use]
     pub const fn patience_ms(&self, period_ms: u64) -> u64 {
         let period_ms = if period_ms > self.beat_ms {
