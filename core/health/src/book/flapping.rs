@@ -41,7 +41,7 @@ impl Book {
             rule: FLAPPING.to_owned(),
             what: rule.degraded.keeps_off()?,
             evidence: format!(
-                "it fell silent {} times within {}; it has to stay for {minutes} min",
+                "fell silent {} times within {}; hold-down of {minutes} min",
                 often.times,
                 often.span()
             ),

@@ -17,7 +17,7 @@ const THOROUGH_STRIKES: u32 = 3;
 
 /// Reason why a repair or a check cannot start or finish.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{component} is {phase}: no repair or check of it is {step}")]
+#[error("{component} is {phase}: no repair or check can be {step}")]
 pub struct WorkRefused {
     /// The component.
     pub component: Component,

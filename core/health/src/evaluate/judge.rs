@@ -104,7 +104,7 @@ fn judge_link(judged: Judged, words: &[u32]) -> Judged {
     };
     let nothing_else = others.iter().all(|word| *word == 0);
     if *first != 0 && nothing_else && first & !MEANINGLESS == 0 {
-        return Judged::counted("registers that mean nothing");
+        return Judged::counted("meaningless registers");
     }
     if *first != 0 && nothing_else && first & !(MEANINGLESS | SYMPATHETIC) == 0 {
         return Judged::counted("the other end of the link failed");
@@ -132,12 +132,12 @@ fn judge_link5(codes: &Codes, xid: &Xid, release: Option<u32>) -> Judged {
     match row {
         Some(row) => match row.then {
             Link5Then::Ignore => Judged::counted(row.unit.as_str()),
-            Link5Then::Text => Judged::counted(format!("{}: XID 154 tells", row.unit)),
+            Link5Then::Text => Judged::counted(format!("{}: decided by XID 154", row.unit)),
             Link5Then::Reset => broken(row.unit.clone()),
             Link5Then::Peer => broken(format!("{}: look at the other end first", row.unit)),
         },
         None if xid.is_fatal == Some(true) => broken("fatal by its line".to_owned()),
-        None => Judged::counted("registers that are not known"),
+        None => Judged::counted("unknown registers"),
     }
 }
 

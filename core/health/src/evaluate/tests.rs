@@ -555,7 +555,7 @@ fn errors_are_judged_by_code_registers_and_text() {
         ),
         (
             xid("74, NVLink: error on link 6(0x800001, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"),
-            "warn none restart_if_died none infra registers that mean nothing",
+            "warn none restart_if_died none infra meaningless registers",
         ),
         (
             xid("74, NVLink: error on link 6(0x100002, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"),
@@ -580,7 +580,7 @@ fn errors_are_judged_by_code_registers_and_text() {
         ),
         (
             xid("145, RLW_REMAP Nonfatal XC0 i0 Link 01 (0x00000082 0x00000001)"),
-            "warn none restart_if_died none infra rlw_remap: XID 154 tells",
+            "warn none restart_if_died none infra rlw_remap: decided by XID 154",
         ),
         (
             xid("147, NEW Fatal XC0 i0 Link 01 (0xffffffff 0x00000001)"),
@@ -588,7 +588,7 @@ fn errors_are_judged_by_code_registers_and_text() {
         ),
         (
             xid("147, NEW Nonfatal XC0 i0 Link 01 (0xffffffff 0x00000001)"),
-            "warn none restart_if_died none infra registers that are not known",
+            "warn none restart_if_died none infra unknown registers",
         ),
         (
             xid("154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"),

@@ -120,7 +120,7 @@ const fn way_out(rail: Rail) -> &'static str {
         }
         Rail::Hard => "look at what the faults have in common, then drain or repair by hand",
         Rail::Job | Rail::Tenant | Rail::Users => {
-            "it is blocked once failures of others speak for it, or by hand"
+            "it is blocked once failures of others confirm it, or by hand"
         }
         Rail::LastHost => "give the pool another host, or force it",
         Rail::Repairs | Rail::RackRepair => "it begins when another one is done",

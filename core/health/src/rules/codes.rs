@@ -316,7 +316,7 @@ fn rows<T>(
     rows.iter()
         .map(|row| {
             let words: Vec<&str> = row.split_whitespace().collect();
-            let problem = || format!("`{row}` is no row of this table");
+            let problem = || format!("`{row}` is not a row of this table");
             read(&words)
                 .ok_or_else(|| RuleError::at(line, problem(), "see the comment before the list"))
         })

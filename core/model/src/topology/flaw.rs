@@ -64,7 +64,7 @@ impl fmt::Display for TreeFlaw {
             Self::MissingLevel { level } => {
                 write!(
                     formatter,
-                    "its worker names no `{level}`, so it lies in no cell above hosts"
+                    "its worker names no `{level}`, so it is in no cell above hosts"
                 )
             }
             Self::LevelOrder { here, levels } => write!(

@@ -40,7 +40,7 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
     );
     let swaps = lifecycle.member_swap;
     found.check(spec.gang || !swaps, "lifecycle.member_swap", || {
-        "is for gangs: the tasks of this job are placed and begun again one by one anyway"
+        "is for gangs: the tasks of this job are placed and restarted independently anyway"
             .to_owned()
     });
     found.check(

@@ -259,7 +259,7 @@ impl Findings {
         for (name, value) in &group.environment {
             let usable = !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
             self.check(usable, &at("environment"), || {
-                format!("`{name}` is not a valid variable name (empty, or holds `=` or NUL)")
+                format!("`{name}` is not a valid variable name (empty, or contains `=` or NUL)")
             });
             self.check(!name.starts_with("MUSTER_"), &at("environment"), || {
                 format!("`{name}` is reserved: names that begin with MUSTER_ are set by the worker")

@@ -90,7 +90,7 @@ fn hosts(found: &mut Findings, spec: &JobSpec) {
         .find(|name| scheduling.hosts_excluded.contains(name));
     found.check(both.is_none(), "scheduling.hosts_excluded", || {
         format!(
-            "`{}` is asked for in scheduling.hosts",
+            "`{}` is requested in scheduling.hosts",
             both.map_or("", |name| name)
         )
     });
