@@ -128,7 +128,7 @@ impl ComponentView {
             _ => format!("check passes from {}", until(now, at)),
         });
         if self.by_hand {
-            return "only an admin gives it back".to_owned();
+            return "only an admin can unblock it".to_owned();
         }
         let kept_off = self.kept_off.iter().map(|kept| match kept.what.as_str() {
             "everything" => format!("nothing new as long as {} lasts", kept.rule),

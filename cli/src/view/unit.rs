@@ -342,11 +342,11 @@ pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
         Some(Kind::HostFaultId(id)) => format!("{} cannot work", host(*id)),
         Some(Kind::DrainHostId(id)) => format!("{} is drained", host(*id)),
         Some(Kind::Preempted(_)) => "a higher priority needs the resources".to_owned(),
-        Some(Kind::RunTime(_)) => "it ran as long as its job allows".to_owned(),
+        Some(Kind::RunTime(_)) => "time limit reached".to_owned(),
         Some(Kind::Assembly(_)) => "its members did not all start in time".to_owned(),
-        Some(Kind::Moved(_)) => "it is moved to make room in one piece".to_owned(),
+        Some(Kind::Moved(_)) => "moved to make contiguous room".to_owned(),
         Some(Kind::Suspended(_)) => "the job was suspended".to_owned(),
-        Some(Kind::NotSwapped(_)) => "a member's place was not filled in time".to_owned(),
+        Some(Kind::NotSwapped(_)) => "a vacancy was not filled in time".to_owned(),
         None => "a reason that this version does not know".to_owned(),
     };
     if reason.detail.is_empty() {

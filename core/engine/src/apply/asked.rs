@@ -28,7 +28,7 @@ fn levels(state: &State, spec: &JobSpec) -> Vec<Violation> {
     let violation = |(field, within): (String, &Within)| {
         let levels: Vec<&str> = state.topology.levels().collect();
         let rule = format!(
-            "`{}` is no level of cells; there are {}",
+            "`{}` is not a cell level; the levels are {}",
             within.level,
             levels.join(", ")
         );

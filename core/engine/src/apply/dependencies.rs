@@ -76,9 +76,7 @@ pub(super) fn unfit(state: &State, spec: &JobSpec) -> Vec<Violation> {
 fn why_unfit(state: &State, dependency: Dependency) -> Option<String> {
     let id = dependency.job;
     let Some(job) = state.job(id) else {
-        return Some(format!(
-            "job {id} does not exist, or ended so long ago that it is forgotten"
-        ));
+        return Some(format!("job {id} does not exist, or ended and was pruned"));
     };
     match dependency.when.holds(job.phase) {
         Some(true) => None,

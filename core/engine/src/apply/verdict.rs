@@ -439,7 +439,7 @@ fn stopped_for_time(stop: Option<&StopReason>, delay_ms: u64) -> Option<Verdict>
     match stop? {
         StopReason::RunTime => Some(Verdict::Failed {
             charged: false,
-            detail: "it ran as long as its job allows (run_time_ms_max)".to_owned(),
+            detail: "time limit reached (run_time_ms_max)".to_owned(),
         }),
         StopReason::Assembly => {
             let detail = "its members did not all start in time (assembly_ms_max)".to_owned();
