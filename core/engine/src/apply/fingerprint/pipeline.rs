@@ -43,7 +43,7 @@ mod tests {
         }
     }
 
-    /// Snapshots of released versions will hold this number.
+    /// Snapshots of released versions will store this number.
     #[test]
     fn the_fingerprint_is_frozen() {
         let of = |when| Request::SubmitPipeline(&pipeline(when)).fingerprint();
