@@ -1,11 +1,11 @@
-//! I32: users and join tokens are within their limits, and nothing but hashes of tokens is kept.
+//! I32: users and join tokens are within their limits, and only hashes of tokens are stored.
 
 use muster_model::limits;
 
 use crate::audit::{Report, Rule};
 use crate::state::State;
 
-/// Roles that count for the whole cluster.
+/// Roles that apply to the whole cluster.
 const OF_THE_CLUSTER: [&str; 2] = ["operator", "admin"];
 
 pub(super) fn check(state: &State, report: &mut Report) {
@@ -46,7 +46,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
     check_join_tokens(state, report);
 }
 
-/// One token proves one user: what is hashed holds the name.
+/// Checks that a token proves a single user: the hashed text contains the name.
 fn check_tokens(state: &State, report: &mut Report) {
     let mut hashes: Vec<[u8; 32]> = state
         .users
@@ -61,7 +61,7 @@ fn check_tokens(state: &State, report: &mut Report) {
     });
 }
 
-/// Each lets in no more workers than it may, and is none that nobody could have made.
+/// Checks that each token has admitted at most its number of workers, and that its grant is valid.
 fn check_join_tokens(state: &State, report: &mut Report) {
     let count = state.join_tokens.len();
     report.require(

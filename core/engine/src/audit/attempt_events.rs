@@ -1,8 +1,9 @@
-//! What the events tell of each attempt: complete, in order, nothing twice, and as the state has it.
+//! Events of each attempt: complete, in order, without repetition, and consistent with the state.
 //!
-//! Only attempts whose placement is among the events that are kept are looked at: of others, older events are gone.
+//! Only attempts whose placement is among the kept events are checked: for others, older events are gone.
 //!
-//! A worker that says that a task runs before its gang was let go is believed, so a start may come before the release.
+//! A worker's report that a task runs before its gang was released is accepted, so a start may precede the
+//! release.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +16,7 @@ use muster_model::lifecycle::TaskPhase;
 use crate::audit::{Report, Rule};
 use crate::state::{Attempt, Job, State, TaskRun, Unit};
 
-/// Names an attempt.
+/// Key of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     job: JobId,
@@ -30,13 +31,13 @@ impl fmt::Display for Key {
     }
 }
 
-/// What the events have told of an attempt so far.
+/// History of an attempt according to the events so far.
 #[derive(Debug, Default)]
 struct Story {
     prepared: BTreeSet<TaskIndex>,
     started: BTreeSet<TaskIndex>,
     ended: BTreeSet<TaskIndex>,
-    /// Training steps of the checkpoints that it committed.
+    /// Training steps of its committed checkpoints.
     steps: BTreeSet<u64>,
     is_released: bool,
     is_running: bool,
@@ -44,11 +45,11 @@ struct Story {
     is_over: bool,
     /// The member whose place is vacant.
     vacant: Option<TaskIndex>,
-    /// Of a member that came in place of another: its gang's attempt, and which one it is.
+    /// For a replacement member: the epoch of its gang's attempt, and its task.
     member: Option<(AttemptEpoch, TaskIndex)>,
 }
 
-/// What an event tells of an attempt.
+/// One step in the history of an attempt.
 enum Chapter {
     Placed,
     Prepared(TaskIndex),
@@ -57,9 +58,9 @@ enum Chapter {
     Running,
     Committed(u64),
     TaskEnded(TaskIndex),
-    /// A member's place is vacant; the number that it had.
+    /// A member's place became vacant; with the epoch of the member.
     Vacated(TaskIndex, AttemptEpoch),
-    /// Somebody came in its place; the number that it has.
+    /// The place was filled; with the epoch of the replacement.
     Swapped(TaskIndex, AttemptEpoch),
     Stopping,
     Over,
@@ -75,7 +76,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
         }
     }
     for (key, story) in &stories {
-        // Of a job that is forgotten the story is all there is.
+        // For a job no longer kept, there is no state to compare with.
         if let Some(job) = state.job(key.job) {
             compare(job, *key, story, report);
         }
@@ -232,7 +233,7 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
     }
 }
 
-/// A member's place is vacant: its end was told before, under the number that it had.
+/// Reads a vacancy: the member's end was recorded before, under its epoch.
 fn read_vacancy(
     stories: &mut BTreeMap<Key, Story>,
     (key, member): (Key, AttemptEpoch),
@@ -262,7 +263,7 @@ fn read_vacancy(
     story.vacant = Some(task);
 }
 
-/// Somebody came in a member's place, which was vacant.
+/// Reads a swap: the member's place was vacant.
 fn read_swap(
     stories: &mut BTreeMap<Key, Story>,
     (key, member): (Key, AttemptEpoch),
@@ -293,7 +294,7 @@ fn read_swap(
     });
 }
 
-/// Whether the state says the same.
+/// Compares the history with the state.
 fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
     let known = job.unit(key.unit);
     if let Some(member) = story.member {
@@ -327,7 +328,7 @@ fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
     }
 }
 
-/// Whether every checkpoint of the attempt that is known was told of.
+/// Checks that every known checkpoint of the attempt has an event.
 fn compare_checkpoints(unit: Option<&Unit>, key: Key, story: &Story, report: &mut Report) {
     let known = unit.map_or(&[][..], |unit| &unit.checkpoints);
     for checkpoint in known.iter().filter(|it| it.epoch == key.epoch) {
@@ -339,7 +340,8 @@ fn compare_checkpoints(unit: Option<&Unit>, key: Key, story: &Story, report: &mu
     }
 }
 
-/// How many tasks an attempt may have had that nobody remembers: gangs may start with fewer than they want.
+/// Returns the possible numbers of tasks of an attempt no longer kept: gangs may start with fewer than they
+/// want.
 fn tasks_of_an_attempt(job: &Job) -> RangeInclusive<u64> {
     if !job.spec.gang {
         return 1..=1;
@@ -349,7 +351,7 @@ fn tasks_of_an_attempt(job: &Job) -> RangeInclusive<u64> {
     fewest.map(u64::from).sum()..=job.spec.tasks()
 }
 
-/// Of a member that came in place of another the end was told unless it is there.
+/// Checks that a replacement member is present or its end was recorded.
 fn compare_member(
     unit: Option<&Unit>,
     (key, (gang, task)): (Key, (AttemptEpoch, TaskIndex)),

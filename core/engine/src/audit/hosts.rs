@@ -1,4 +1,4 @@
-//! Hosts and GPUs: who holds what, seen from both sides.
+//! Holders of hosts and GPUs: the records of both sides agree.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use muster_model::ids::{GpuUuid, HostId};
 use crate::audit::{Report, Rule};
 use crate::state::{State, TaskRun};
 
-/// What the attempts of all jobs say a host gives them.
+/// Allocations on a host, according to the attempts of all jobs.
 #[derive(Default)]
 struct Given {
     cpus_milli: u64,
@@ -128,8 +128,8 @@ fn check_holders(host: &Host, given: &Given, report: &mut Report) {
     }
 }
 
-/// A host that registers with less than it has given out is over its capacity until something ends;
-/// what it has given out must add up at any time.
+/// Checks the allocations of a host. A host that registers with less than it has allocated is over capacity
+/// until something ends; the sum of its allocations must be right at any time.
 fn check_capacity(host: &Host, given: &Given, report: &mut Report) {
     report.require(
         u64::from(host.cpus_milli_used) == given.cpus_milli

@@ -1,4 +1,4 @@
-//! The logs that the state carries: answers and events; and the leadership.
+//! Logs in the state: answers and events; and the leadership.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ fn check_replicas(state: &State, report: &mut Report) {
     );
 }
 
-/// Nothing of a job of before began while tasks that nobody remembers could have had a lease.
+/// Checks that no job of the old group started anything while unknown tasks could have had a lease.
 fn check_refounding(state: &State, report: &mut Report) {
     let Some(refounding) = state.refounding else {
         return;
@@ -134,7 +134,7 @@ fn check_events(state: &State, report: &mut Report) {
     );
 }
 
-/// What a job lost is the beginning of its story, and noted.
+/// Checks that a job lost only its oldest events, and that the loss is recorded.
 fn check_losses(state: &State, report: &mut Report) {
     let losses = state.events.losses();
     let marks: BTreeMap<Option<JobId>, Revision> = losses.marks.into_iter().collect();

@@ -1,5 +1,5 @@
-//! Members of gangs that were swapped one by one: a vacant place holds nothing, nobody is a member twice, and only those jobs
-//! have it that ask for it.
+//! Swapped members of gangs: a vacant place holds nothing, a member is present once, and only jobs that
+//! support it have swaps.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use muster_model::limits;
 use crate::audit::{Report, Rule};
 use crate::state::{Attempt, Job, Membership, State, Unit, Vacancy};
 
-/// Every gang that lacks a member is in the sight of the planner, and no other.
+/// Checks that exactly the gangs that lack a member are indexed for the planner.
 pub(super) fn check_sight(state: &State, report: &mut Report) {
     let mut expected: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
     for job in state.jobs.values() {
@@ -81,7 +81,7 @@ pub(super) fn check(
     }
 }
 
-/// Whoever came later is there once, under a number of its own that is higher than the gang's.
+/// Checks that a replacement is present once, under its own epoch, which is higher than the gang's.
 fn check_joined(
     state: &State,
     (attempt, membership): (&Attempt, &Membership),
@@ -119,7 +119,7 @@ fn check_joined(
     }
 }
 
-/// The place of somebody who is gone: it ended badly, it is not among the members, and no GPU is held for it.
+/// Checks the place of a departed member: it failed, it is not among the members, and no GPU is held for it.
 fn check_vacancy(
     state: &State,
     (job, attempt, vacancy): (&Job, &Attempt, &Vacancy),

@@ -1,4 +1,4 @@
-//! Pipelines: their jobs are neighbours, bear one name, and wait only for jobs that were accepted before them.
+//! Pipelines: their jobs have consecutive ids and one name, and depend only on earlier jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
