@@ -1,4 +1,4 @@
-//! Short, complete lines for people who review a script.
+//! Short, complete lines for reviewers of a script.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use muster_model::time::TimeMs;
 
 use crate::apply_scripts::health::called;
 
-/// Shows things with times counted from the script's begin.
+/// Shows values with times relative to the start of the script.
 pub(crate) struct Show {
     pub(crate) begin: TimeMs,
 }
@@ -456,7 +456,7 @@ impl Show {
         text
     }
 
-    /// What became of an attempt's members one by one.
+    /// Shows the member changes of an attempt.
     fn members(&self, attempt: &Attempt) -> String {
         let mut text = String::new();
         for (task, joined) in attempt.membership.iter().flat_map(|it| &it.joined) {
