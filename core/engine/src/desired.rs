@@ -2,10 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_model::desired::{CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, MASTER_PORTS, MASTER_PORT_MIN, RankInfo, Rendezvous, RestartReason, StopInstruction, TaskAssignment};
 use muster_model::command::StopReason;
+use muster_model::desired::{
+    CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, MASTER_PORT_MIN,
+    MASTER_PORTS, RankInfo, Rendezvous, RestartReason, StopInstruction, TaskAssignment,
+};
 use muster_model::health::Order;
-use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, TaskKey, UnitIndex};
+use muster_model::ids::{
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, TaskKey, UnitIndex,
+};
 use muster_model::lifecycle::TaskPhase;
 use muster_model::spec::{Execution, StopWarning};
 use serde::{Deserialize, Serialize};
@@ -42,10 +47,7 @@ fn health_duties(state: &State, id: HostId) -> HealthDuties {
 }
 
 /// Returns the attempts that hold resources on a host, by job and unit.
-pub fn units_on(
-    state: &State,
-    host: HostId,
-) -> impl Iterator<Item = (&Job, UnitIndex, &Attempt)> {
+pub fn units_on(state: &State, host: HostId) -> impl Iterator<Item = (&Job, UnitIndex, &Attempt)> {
     let first = (host, JobId(0), UnitIndex(0));
     let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
     state

@@ -44,10 +44,8 @@ pub enum Fixed {
 impl fmt::Display for Fixed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Queue => formatter.write_str("its queue does not let it be moved (movable)"),
-            Self::Standing => {
-                formatter.write_str("only work that counts on its queue's share is moved")
-            }
+            Self::Queue => formatter.write_str("its queue is not movable (movable)"),
+            Self::Standing => formatter.write_str("only work on its queue's share is moved"),
             Self::NotRunning => {
                 formatter.write_str("it does not run, is suspended, or is being stopped")
             }
@@ -57,7 +55,7 @@ impl fmt::Display for Fixed {
             Self::Moved { until } => {
                 write!(
                     formatter,
-                    "it was moved, and stays until {until} (interval_ms)"
+                    "it was moved and stays until {until} (interval_ms)"
                 )
             }
             Self::NoCheckpoint => formatter

@@ -57,7 +57,9 @@ impl Bench {
         let began = Instant::now();
         let applied = apply(&mut self.cluster.state, self.cluster.now, command);
         self.spent[kind] += began.elapsed();
-        let answer = applied.result.expect("the benchmark proposes only commands that fit");
+        let answer = applied
+            .result
+            .expect("the benchmark proposes only commands that fit");
         (applied.revision.get(), answer)
     }
 

@@ -80,7 +80,7 @@ pub fn groundless(
         Standing::Share if is_virtual_cluster && asks_gpus => {
             Some("it is a virtual cluster: its GPUs are held by cells")
         }
-        Standing::Cells(_) if !is_virtual_cluster => Some("it is no virtual cluster"),
+        Standing::Cells(_) if !is_virtual_cluster => Some("it is not a virtual cluster"),
         Standing::Share | Standing::Cells(_) | Standing::Opportunistic => None,
     }
 }

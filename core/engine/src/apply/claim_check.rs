@@ -15,10 +15,7 @@ use crate::rights::{Preemptor, Rights, Subject};
 use crate::state::{Ground, Job, Purpose, State, amounts_of};
 
 /// Checks a claim; returns its hosts.
-pub fn check_claim(
-    state: &State,
-    claiming: &Claiming,
-) -> Result<BTreeSet<HostId>, Rejection> {
+pub fn check_claim(state: &State, claiming: &Claiming) -> Result<BTreeSet<HostId>, Rejection> {
     let Claiming { job: id, unit, .. } = *claiming;
     check_unit(state, (id, unit), &claiming.tasks)?;
     let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
@@ -141,7 +138,7 @@ fn check_rights(state: &State, claiming: &Claiming, job: &Job) -> Result<(), Str
         let mut tasks = claim.iter().flat_map(|claim| claim.tasks.iter());
         if !tasks.any(|task| hosts.contains(&task.host)) {
             return Err(format!(
-                "the claim of unit {unit} of job {other} is not in its way"
+                "the claim of unit {unit} of job {other} does not obstruct it"
             ));
         }
         // A claim for a moved unit is protected like the attempt that it left.
@@ -152,7 +149,9 @@ fn check_rights(state: &State, claiming: &Claiming, job: &Job) -> Result<(), Str
             && claimant.spec.priority < job.spec.priority;
         if !outranked {
             rights.over(&subject).map_err(|protection| {
-                format!("the claim of unit {unit} of job {other} stands: {protection}")
+                format!(
+                    "the claim of unit {unit} of job {other} cannot be superseded: {protection}"
+                )
             })?;
         }
     }
@@ -180,7 +179,7 @@ fn held_by_stopped<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subj
         });
         if !gives && !is_needed(state, claiming, (*job, *unit)) {
             return Err(format!(
-                "unit {unit} of job {job} holds nothing of what is claimed"
+                "unit {unit} of job {job} holds none of the claimed resources"
             ));
         }
         subjects.push(Subject::attempt(record, attempt));

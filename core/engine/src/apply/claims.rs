@@ -18,7 +18,7 @@ impl Step<'_> {
     pub(super) fn claim(&mut self, claiming: &Claiming) -> Result<Answer, Rejection> {
         let hosts = check_claim(self.state, claiming)?;
         for (job, unit) in &claiming.supersedes {
-            self.give_up_claim(*job, *unit, "another unit's claim takes its place");
+            self.give_up_claim(*job, *unit, "replaced by another unit's claim");
         }
         if let Some(moving) = &claiming.moving {
             self.move_others(claiming, moving, &hosts);
@@ -141,7 +141,7 @@ impl Step<'_> {
         };
         let reason = |claim: &HostClaim| {
             if !host.accepts_work() {
-                return Some(format!("host {} takes no work", host.name));
+                return Some(format!("host {} accepts no work", host.name));
             }
             let claimant = Some((claim.job, claim.unit));
             let mut claimed = host.gpus.iter().filter(|gpu| gpu.claim == claimant);

@@ -60,7 +60,10 @@ impl Step<'_> {
 
 fn cannot_hold(dependency: Dependency, phase: impl std::fmt::Display) -> String {
     let Dependency { job, when } = dependency;
-    format!("job {job} is {phase}: {} cannot hold any more", when.word())
+    format!(
+        "job {job} is {phase}: {} can no longer be satisfied",
+        when.word()
+    )
 }
 
 /// Returns the dependencies of a new job that cannot be waited for.

@@ -159,7 +159,7 @@ impl Step<'_> {
     ) {
         let (time, ended) = (self.state.time, past.epoch);
         if !matches!(verdict, Verdict::Requeued { .. }) {
-            self.give_up_claim(id, unit, "its unit has ended where it was");
+            self.give_up_claim(id, unit, "its unit ended before the move");
         }
         let requeued = self.edit_job(id, |job| sentence(job, unit, verdict, past, time));
         let Some((reason, not_before)) = requeued else {

@@ -61,7 +61,7 @@ impl Step<'_> {
             ..refounding
         });
         for (job, unit) in unconfirmed {
-            let detail = "the cluster was founded anew before its tasks were known to run";
+            let detail = "the cluster was rebuilt before its tasks were known to run";
             let cause = StopCause::new(StopReason::Assembly, detail.to_owned());
             self.order_stop(job, unit, cause, 0);
         }

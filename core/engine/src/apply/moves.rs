@@ -32,7 +32,8 @@ pub(super) fn check_moves(
     };
     let refuse = |detail: String| refused(claiming, detail);
     let config = state.defragment.as_ref();
-    let config = config.ok_or_else(|| refuse("nothing is moved in this cluster".to_owned()))?;
+    let config =
+        config.ok_or_else(|| refuse("defragmentation is disabled in this cluster".to_owned()))?;
     check_numbers(state, config, claiming, moving).map_err(refuse)?;
     check_price(state, config, moving).map_err(refuse)?;
     // Each destination is checked together with the claim and the earlier destinations.
@@ -69,7 +70,7 @@ fn check_numbers(
         return Err("it moves units, so it cannot preempt or supersede others".to_owned());
     }
     if claiming.standing != Standing::Share {
-        return Err("units are moved only for work that counts on its queue's share".to_owned());
+        return Err("units are moved only for work on its queue's share".to_owned());
     }
     let count = u32::try_from(moving.moves.len()).unwrap_or(u32::MAX);
     if count == 0 || count > config.moves_max {
@@ -81,7 +82,7 @@ fn check_numbers(
     let in_flight = moves::in_flight(state);
     if in_flight.saturating_add(count) > config.moves_in_flight_max {
         return Err(format!(
-            "with its {count} moves {} units would be on the move, over the limit of {} (moves_in_flight_max)",
+            "with its {count} moves {} units would be moving, over the limit of {} (moves_in_flight_max)",
             in_flight.saturating_add(count),
             config.moves_in_flight_max
         ));
@@ -145,7 +146,10 @@ fn check_move(
     let (job, _, attempt) = mover(state, one).map_err(refuse)?;
     let unit = one.attempt.unit;
     if one.tasks.len() < attempt.tasks.len() || !is_whole(job, unit, &one.tasks) {
-        let detail = format!("the place of job {} does not hold all its tasks", job.id);
+        let detail = format!(
+            "the destination of job {} does not hold all its tasks",
+            job.id
+        );
         return Err(refuse(detail));
     }
     let asker = Asker::for_later(job, unit, state.time);

@@ -226,7 +226,7 @@ pub(super) fn check_unit(
             .iter()
             .any(|group| group.layout.count_min.is_some());
         let members = if partial {
-            ", of groups with a count_min the first so many"
+            "; of a group with count_min, at least that many from its first on"
         } else {
             ""
         };

@@ -66,7 +66,7 @@ fn check_change(
         queue.is_some_and(|queue| queue.config.is_virtual_cluster() && !queue.retired);
     let refused = match (&attempt.standing, standing) {
         _ if spec.scheduling.opportunistic => Some("the job is opportunistic"),
-        (_, Standing::Cells(_)) if !is_virtual_cluster => Some("it is no virtual cluster"),
+        (_, Standing::Cells(_)) if !is_virtual_cluster => Some("it is not a virtual cluster"),
         (_, Standing::Share) if is_virtual_cluster => {
             Some("it is a virtual cluster: its GPUs are held by cells")
         }

@@ -236,7 +236,7 @@ fn judge_exit(
             charged: false,
             delay_ms: retry.backoff_ms,
             may_stay: false,
-            detail: format!("{detail}; once more on other hosts, for no known reason"),
+            detail: format!("{detail}; cause unknown, retried once on other hosts"),
         };
     }
     if is_over || meaning == Some(ExitMeaning::Fail) {
@@ -420,7 +420,7 @@ fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReas
         StopReason::Preempted => (RestartReason::Preempt, "preempted".to_owned()),
         StopReason::Moved => (
             RestartReason::Preempt,
-            "moved to make room in one piece".to_owned(),
+            "moved to make contiguous room".to_owned(),
         ),
         StopReason::Suspended => (RestartReason::Preempt, "its job was suspended".to_owned()),
         StopReason::GpuFault { gpu } => (RestartReason::Infra, format!("{gpu} is unfit")),

@@ -21,7 +21,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
         let is_name =
             (1..=limits::NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain);
         report.require(is_name, Rule::Users, &subject, || {
-            "its name is none".to_owned()
+            "its name is invalid".to_owned()
         });
         let is_wide = OF_THE_CLUSTER.contains(&user.role.name());
         report.require(
@@ -74,12 +74,12 @@ fn check_join_tokens(state: &State, report: &mut Report) {
         let subject = format!("join token {id}");
         let (uses, max) = (token.uses, token.grant.uses_max);
         report.require(uses <= max, Rule::Users, &subject, || {
-            format!("has let in {uses} workers of {max}")
+            format!("has admitted {uses} workers of {max}")
         });
         let is_within = (1..=limits::JOIN_TOKEN_USES_MAX).contains(&max)
             && (1..=limits::JOIN_TOKEN_MS_MAX).contains(&token.grant.ttl_ms);
         report.require(is_within, Rule::Users, &subject, || {
-            "counts for longer, or for more workers, than any may".to_owned()
+            "its lifetime or its number of workers is over the limit".to_owned()
         });
         report.require(
             token.created_at <= state.time,

@@ -200,10 +200,7 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
         }
         Chapter::Released => {
             require(!story.is_released, "it was released twice");
-            require(
-                !story.is_stopping,
-                "it was released after it was told to stop",
-            );
+            require(!story.is_stopping, "it was released after its stop order");
             story.is_released = true;
         }
         Chapter::Committed(step) => {
@@ -226,7 +223,7 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
             require(story.ended.insert(*task), "a task ended twice");
         }
         Chapter::Stopping => {
-            require(!story.is_stopping, "it was told to stop twice");
+            require(!story.is_stopping, "it was ordered to stop twice");
             story.is_stopping = true;
         }
         Chapter::Over => story.is_over = true,
@@ -251,14 +248,14 @@ fn read_vacancy(
         return;
     };
     report.require(ended == Some(true), Rule::AttemptEvents, &key, || {
-        format!("the place of task {task} is vacant, and its end was not told")
+        format!("the place of task {task} is vacant without an event of its end")
     });
     let is_left_alone = !story.is_stopping && !story.is_over && story.is_running;
     report.require(
         story.vacant.is_none() && is_left_alone,
         Rule::AttemptEvents,
         &key,
-        || format!("the place of task {task} is vacant in a gang that does not go on whole"),
+        || format!("the place of task {task} is vacant in a gang that is not running and whole"),
     );
     story.vacant = Some(task);
 }
@@ -278,7 +275,7 @@ fn read_swap(
         is_vacant && !story.is_stopping && !story.is_over,
         Rule::AttemptEvents,
         &key,
-        || format!("somebody came for task {task}, whose place was not vacant"),
+        || format!("a member was swapped in for task {task}, whose place was not vacant"),
     );
     let of_member = Key {
         epoch: member,
@@ -290,7 +287,7 @@ fn read_swap(
     };
     let earlier = stories.insert(of_member, begun);
     report.require(earlier.is_none(), Rule::AttemptEvents, &of_member, || {
-        "its number was given twice".to_owned()
+        "its epoch was assigned twice".to_owned()
     });
 }
 
@@ -309,8 +306,8 @@ fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
         Rule::AttemptEvents,
         &key,
         || match current {
-            Some(_) => "its end was told, and it goes on".to_owned(),
-            None => "it is over, and its end was not told".to_owned(),
+            Some(_) => "it continues after an event of its end".to_owned(),
+            None => "it is over without an event of its end".to_owned(),
         },
     );
     match current {
@@ -320,9 +317,7 @@ fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
             let ended = u64::try_from(story.ended.len()).unwrap_or(u64::MAX);
             report.require(tasks.contains(&ended), Rule::AttemptEvents, &key, || {
                 let (fewest, most) = (tasks.start(), tasks.end());
-                format!(
-                    "it is over, and the end of {ended} of its {fewest} to {most} tasks was told"
-                )
+                format!("it is over, with end events for {ended} of its {fewest} to {most} tasks")
             });
         }
     }
@@ -335,7 +330,7 @@ fn compare_checkpoints(unit: Option<&Unit>, key: Key, story: &Story, report: &mu
         let step = checkpoint.step;
         let told = story.steps.contains(&step);
         report.require(told, Rule::AttemptEvents, &key, || {
-            format!("its checkpoint of step {step} was not told of")
+            format!("its checkpoint of step {step} has no event")
         });
     }
 }
@@ -371,7 +366,7 @@ fn compare_member(
             story.ended.contains(&task),
             Rule::AttemptEvents,
             &key,
-            || format!("task {task} is gone, and its end was not told"),
+            || format!("task {task} is gone without an event of its end"),
         ),
     }
 }
@@ -393,7 +388,7 @@ fn compare_task(run: &TaskRun, key: Key, story: &Story, report: &mut Report) {
         || {
             let (task, phase) = (run.task, run.phase);
             format!(
-                "task {task} is {phase:?}; told: prepared {prepared}, start {started}, end {ended}"
+                "task {task} is {phase:?}; events: prepared {prepared}, start {started}, end {ended}"
             )
         },
     );
@@ -406,7 +401,7 @@ fn compare_tasks(attempt: &Attempt, key: Key, story: &Story, report: &mut Report
             let ended = story.ended.contains(&run.task);
             report.require(ended, Rule::AttemptEvents, &key, || {
                 format!(
-                    "somebody is there for task {}, whose end was not told",
+                    "task {} has a replacement without an event of its end",
                     run.task
                 )
             });
@@ -418,7 +413,7 @@ fn compare_tasks(attempt: &Attempt, key: Key, story: &Story, report: &mut Report
     let vacant = vacancy.map(|vacancy| vacancy.run.task);
     report.require(story.vacant == vacant, Rule::AttemptEvents, &key, || {
         format!(
-            "the place of {vacant:?} is vacant, told was {:?}",
+            "the place of {vacant:?} is vacant, the events say {:?}",
             story.vacant
         )
     });
@@ -427,12 +422,12 @@ fn compare_tasks(attempt: &Attempt, key: Key, story: &Story, report: &mut Report
         story.is_released == is_released,
         Rule::AttemptEvents,
         &key,
-        || "whether it was released is not what was told".to_owned(),
+        || "its release differs from the events".to_owned(),
     );
     report.require(
         story.is_stopping == attempt.stop.is_some(),
         Rule::AttemptEvents,
         &key,
-        || "whether it was told to stop is not what was told".to_owned(),
+        || "its stop order differs from the events".to_owned(),
     );
 }

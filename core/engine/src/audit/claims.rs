@@ -128,7 +128,7 @@ fn check_company(state: &State, host: &Host, report: &mut Report) {
         jobs.len() < 2 || !jobs.iter().any(is_exclusive),
         Rule::Claims,
         &format!("host {}", host.id),
-        || format!("jobs {jobs:?} have claims there, and one of them wants it for itself"),
+        || format!("jobs {jobs:?} have claims there, and one of them needs it exclusively"),
     );
 }
 
@@ -144,7 +144,12 @@ fn check_hosts(state: &State, claimed: &Claimed, report: &mut Report) {
                 takes_work,
                 Rule::Claims,
                 &format!("host {}", host.id),
-                || format!("job {} has a claim there, and it takes no work", claim.job),
+                || {
+                    format!(
+                        "job {} has a claim there, and it accepts no work",
+                        claim.job
+                    )
+                },
             );
         }
         check_company(state, host, report);
@@ -159,7 +164,7 @@ fn check_hosts(state: &State, claimed: &Claimed, report: &mut Report) {
                 gpus.insert(gpu.uuid, (host.id, job, unit));
                 let fit = gpu.health == GpuHealth::Healthy && gpu.block.is_none();
                 report.require(fit, Rule::Claims, &gpu.uuid, || {
-                    format!("job {job} claims it, and it is out of use")
+                    format!("job {job} claims it, and it is unusable")
                 });
             }
         }

@@ -117,7 +117,7 @@ fn check_waiting(state: &State, report: &mut Report) {
             &format!("job {id}"),
             || {
                 format!(
-                    "{} of its units wait, unseen by the planner",
+                    "{} of its units wait without an entry for the planner",
                     job.counts.waiting
                 )
             },

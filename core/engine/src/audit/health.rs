@@ -34,7 +34,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
     for (component, condition) in state.health.conditions() {
         let place = place_of(state, component);
         report.require(place.is_some(), Rule::Health, component, || {
-            "something is known of its health, and it does not exist".to_owned()
+            "it has a health record and does not exist".to_owned()
         });
         let Some(runs) = place.map(|host| held.has(host, component)) else {
             continue;
@@ -63,7 +63,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
         let is_repaired = phase == Phase::Repairing;
         let wants = state.health.wants_repair(component);
         report.require(!is_repaired || wants, Rule::Health, component, || {
-            "it is being repaired, and nobody says how".to_owned()
+            "it is being repaired without a known action".to_owned()
         });
         let reboots = state.health.wanted(component) == Some(DeviceAction::Reboot);
         let is_host = matches!(component, Component::Host(_));
@@ -96,7 +96,7 @@ fn check_shared(state: &State, report: &mut Report) {
     for (rule, host) in state.health.of_racks() {
         let exists = state.hosts.contains_key(&host);
         report.require(exists, Rule::Health, &Component::Host(host), || {
-            format!("rule {rule} holds of it for its rack, and it does not exist")
+            format!("it has a rack finding of rule {rule} and does not exist")
         });
     }
 }
@@ -110,7 +110,7 @@ fn check_plans(state: &State, report: &mut Report) {
             .as_ref()
             .is_none_or(|block| block.planned.is_some());
         report.require(is_plan, Rule::Health, &Component::Host(host.id), || {
-            "a block is planned for it, and it does not say for when".to_owned()
+            "a block is planned for it without a start time".to_owned()
         });
     }
     if state.hosts.values().all(|host| host.planned.is_none()) {

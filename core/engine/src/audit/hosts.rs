@@ -87,7 +87,7 @@ fn check_identity(state: &State, id: HostId, host: &Host, report: &mut Report) {
         host.id == id && state.host_names.get(&host.name) == Some(&id),
         Rule::Identity,
         &subject,
-        || format!("`{}` does not lead to it", host.name),
+        || format!("the name `{}` does not refer to it", host.name),
     );
     report.require(
         host.desired_revision <= state.revision && host.health_since <= state.time,
@@ -99,7 +99,7 @@ fn check_identity(state: &State, id: HostId, host: &Host, report: &mut Report) {
         !host.one_way || host.health != HostHealth::Up,
         Rule::Identity,
         &subject,
-        || "it is up and its link carries beats alone".to_owned(),
+        || "it is up with a one-way link".to_owned(),
     );
 }
 

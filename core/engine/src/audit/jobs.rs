@@ -168,7 +168,7 @@ fn check_suspension(job: &Job, subject: &dyn Display, report: &mut Report) {
         });
         report.require(fits, Rule::Lifecycle, subject, || {
             let epoch = unit.attempt.as_ref().map(|attempt| attempt.epoch);
-            format!("attempt {epoch:?} goes on, or is new, although the job is suspended")
+            format!("attempt {epoch:?} continues, or is new, although the job is suspended")
         });
         report.require(unit.claim.is_none(), Rule::Lifecycle, subject, || {
             "something is reserved for it although it is suspended".to_owned()

@@ -44,7 +44,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
                 after.all(|dependency| dependency.job < job.id),
                 Rule::Pipelines,
                 &subject,
-                || format!("job {} waits for one that came after it", job.id),
+                || format!("job {} depends on a later job", job.id),
             );
         }
     }

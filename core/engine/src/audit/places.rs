@@ -42,7 +42,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
             kept.as_ref() == expected,
             Rule::Places,
             &format!("host {}", host.name),
-            || format!("it is kept as {kept:?} and lies in {expected:?}"),
+            || format!("it is indexed as {kept:?} and lies in {expected:?}"),
         );
     }
 }

@@ -51,12 +51,12 @@ fn check_barrier(
     let Some(barrier) = attempt.barrier else {
         let prepared = runs(TaskPhase::Prepared).count();
         report.require(prepared == 0, Rule::GangAtomicity, subject, || {
-            format!("{prepared} of its tasks wait for a gang that begins one by one")
+            format!("{prepared} of its tasks wait for a gang without a barrier")
         });
         return;
     };
     report.require(job.spec.gang, Rule::GangAtomicity, subject, || {
-        "its tasks wait for each other although they are no gang".to_owned()
+        "its tasks wait for each other although they are not a gang".to_owned()
     });
     let Some(released_at) = barrier.released_at else {
         return;
@@ -65,7 +65,7 @@ fn check_barrier(
     // Replacement members join a released gang.
     let assigned = assigned.find(|task| !came_later(attempt, *task));
     report.require(assigned.is_none(), Rule::GangAtomicity, subject, || {
-        format!("it was let go although task {assigned:?} was not prepared")
+        format!("it was released although task {assigned:?} was not prepared")
     });
     report.require(
         attempt.placed_at <= released_at && released_at <= state.time,
@@ -73,7 +73,7 @@ fn check_barrier(
         subject,
         || {
             format!(
-                "it was let go at {released_at}, placed at {}",
+                "it was released at {released_at}, placed at {}",
                 attempt.placed_at
             )
         },
@@ -211,7 +211,7 @@ fn check_retention(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut R
             subject,
             || {
                 format!(
-                    "step {} is good, and somebody could not read it",
+                    "step {} counts as readable, but an attempt could not read it",
                     checkpoint.step
                 )
             },
@@ -274,7 +274,7 @@ fn check_attempt(
     let ended = attempt.tasks.iter().all(|run| terminal(run.phase));
     report.require(!ended, Rule::Limbo, subject, || {
         format!(
-            "attempt {} goes on although all its tasks ended",
+            "attempt {} continues although all its tasks ended",
             attempt.epoch
         )
     });
@@ -309,7 +309,7 @@ fn check_tasks(
         tasks == [index.get()]
     };
     report.require(complete, Rule::GangAtomicity, subject, || {
-        format!("attempt {} lacks tasks of it", attempt.epoch)
+        format!("attempt {} does not have all tasks", attempt.epoch)
     });
     for run in &attempt.tasks {
         report.require(
@@ -385,7 +385,7 @@ fn check_stop(
         subject,
         || {
             let task = broken.map(|run| run.task);
-            format!("it is {phase:?} although task {task:?} ended badly")
+            format!("it is {phase:?} although task {task:?} failed")
         },
     );
 }

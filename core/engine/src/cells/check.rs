@@ -51,7 +51,7 @@ fn broken_pin(allocation: &Allocation, quota: &CellQuota, pinned: &PinnedCell) -
     let level = ground.topology().level(&quota.level)?;
     let Some(cell) = ground.find(level, pinned) else {
         return Some(format!(
-            "`{}` is no {} of the cluster",
+            "`{}` is not a {} of the cluster",
             pinned.cell, quota.level
         ));
     };

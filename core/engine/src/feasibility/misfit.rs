@@ -96,14 +96,14 @@ impl fmt::Display for Misfit {
         match self {
             Self::HostHealth(health) => write!(formatter, "it is {health:?}"),
             Self::OnProbation => formatter.write_str(
-                "it is on probation, for single tasks with a retry left and for preemptible work",
+                "it is on probation: it accepts only single tasks with a retry left and preemptible work",
             ),
             Self::NoGangs => {
                 formatter.write_str("a health rule keeps gangs off it (`muster health list`)")
             }
             Self::Maintenance { in_ms, reason } => write!(
                 formatter,
-                "it is to be blocked in {} s ({reason}), and takes only what is sure to end before",
+                "it is to be blocked in {} s ({reason}), and accepts only work that is sure to end before",
                 in_ms / 1_000
             ),
             Self::HostBlocked => formatter.write_str("it is blocked"),
@@ -126,11 +126,11 @@ impl fmt::Display for Misfit {
             Self::GpuCount { need, given } => {
                 write!(formatter, "{need} GPUs asked for, {given} given")
             }
-            Self::GpuUnknown(gpu) => write!(formatter, "{gpu} is not there or out of order"),
+            Self::GpuUnknown(gpu) => write!(formatter, "{gpu} does not exist on the host or is out of order"),
             Self::GpuTaken(gpu) => write!(formatter, "{gpu} is held, claimed, blocked or unfit"),
             Self::GpuModel(gpu) => write!(formatter, "{gpu} is of a model that is not acceptable"),
             Self::GpuNotNamed(gpu) => {
-                write!(formatter, "{gpu} is none of the GPUs that the group names")
+                write!(formatter, "{gpu} is not one of the GPUs that the group names")
             }
             Self::NotWithin { level } => {
                 write!(formatter, "the GPUs do not share a cell of level `{level}`")
@@ -138,19 +138,20 @@ impl fmt::Display for Misfit {
             Self::Models { group } => {
                 write!(formatter, "group `{group}` would be on GPUs of two models")
             }
-            Self::HostNotNamed => formatter.write_str("it is none of the hosts that the job names"),
+            Self::HostNotNamed => formatter.write_str("it is not one of the hosts that the job names"),
             Self::HostExcluded => formatter.write_str("the job excludes it"),
             Self::NoContainerEngine => formatter.write_str("it has no container engine"),
-            Self::HostExclusive(job) => write!(formatter, "job {job} has it for itself"),
+            Self::HostExclusive(job) => write!(formatter, "job {job} uses it exclusively"),
             Self::HostShared(job) => {
                 write!(
                     formatter,
-                    "the job wants it for itself, and job {job} is there"
+                    "the job needs it exclusively, and job {job} is there"
                 )
             }
             Self::Tasks => write!(
                 formatter,
-                "it has {} tasks already, or fewer with long commands and environments (TASKS_PER_HOST_MAX, TASK_TEXT_BYTES)",
+                "it has {} tasks already, or fewer with long commands and environments \
+                 (TASKS_PER_HOST_MAX, TASK_TEXT_BYTES)",
                 limits::TASKS_PER_HOST_MAX
             ),
             Self::TasksPerHost { limit } => write!(

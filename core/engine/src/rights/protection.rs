@@ -39,10 +39,11 @@ impl fmt::Display for Protection {
             Self::Stopping => formatter.write_str("it is being stopped already"),
             Self::Young { until } => write!(formatter, "it is protected until {until} (protected_ms)"),
             Self::PreemptorOpportunistic => {
-                formatter.write_str("opportunistic work preempts nobody")
+                formatter.write_str("opportunistic work cannot preempt")
             }
             Self::SameQueue => formatter.write_str(
-                "it is of the same queue, which preempts only lower priorities of the same standing, and only with preempt_by_priority",
+                "it is in the same queue, which preempts only lower priorities with the same allocation basis, \
+                 and only with preempt_by_priority",
             ),
             Self::OtherCells => formatter.write_str("another virtual cluster guarantees it"),
             Self::OverGuarantee { queue } => {

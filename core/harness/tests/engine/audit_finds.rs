@@ -473,7 +473,11 @@ fn a_gang_whose_waiting_is_missing_told_twice_or_told_late() {
     let plants = [
         ("a preparation is missing", prepared, missing),
         ("a preparation is recorded twice", prepared, twice),
-        ("a preparation is recorded after the release", prepared, late),
+        (
+            "a preparation is recorded after the release",
+            prepared,
+            late,
+        ),
         ("the release is missing", released, missing),
         ("the release is recorded twice", released, twice),
         ("a checkpoint is missing", second, missing),

@@ -222,7 +222,10 @@ fn check_places(cluster: &Cluster, claiming: &Claiming) {
         let gpus: usize = one.tasks.iter().map(|task| task.gpus.len()).sum();
         assert_eq!(gpus, job.spec.groups[0].resources.gpus as usize);
         let named = &job.spec.scheduling.hosts;
-        let host = cluster.state.host(one.tasks[0].host).expect("the host exists");
+        let host = cluster
+            .state
+            .host(one.tasks[0].host)
+            .expect("the host exists");
         assert!(named.is_empty() || named.iter().any(|name| **name == *host.name));
     }
 }

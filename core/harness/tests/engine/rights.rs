@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use muster_engine::rights::{Preemptor, Protection, Right, Rights, Subject, lost_work_ms};
 use muster_harness::{Cluster, gang};
 use muster_model::command::{CheckpointCommit, Command, Placement, Standing};
-use muster_model::quota::{Amounts, Guarantee, QueueConfig, QueueTree};
-use muster_engine::rights::{Preemptor, Protection, Right, Rights, Subject, lost_work_ms};
-use muster_model::topology::CellId;
 use muster_model::ids::{JobId, UnitIndex};
+use muster_model::quota::{Amounts, Guarantee, QueueConfig, QueueTree};
+use muster_model::topology::CellId;
 
 /// Four hosts of eight GPUs; queues a (guaranteed 16 GPUs), b (8), and c (none, preempts by priority).
 fn cluster() -> Cluster {

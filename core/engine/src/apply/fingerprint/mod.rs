@@ -241,13 +241,13 @@ impl Fold {
 
 #[cfg(test)]
 mod tests {
-    use muster_model::testing::{gang, single};
     use muster_model::command::Planned;
     use muster_model::ids::GpuUuid;
     use muster_model::quota::{
         Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder,
     };
     use muster_model::spec::{Packing, Within};
+    use muster_model::testing::{gang, single};
     use muster_model::topology::{CellGroup, CellPlace, HostShape};
 
     use super::*;

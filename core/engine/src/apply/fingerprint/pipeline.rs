@@ -23,8 +23,8 @@ impl Fold {
 mod tests {
     use std::sync::Arc;
 
-    use muster_model::testing::single;
     use muster_model::spec::{Condition, Pipeline, PipelineDependency, PipelineJob};
+    use muster_model::testing::single;
 
     use crate::apply::fingerprint::Request;
 

@@ -29,7 +29,7 @@ impl Step<'_> {
                 note: HealthNote::Doubt,
                 subject: format!("job {job}, unit {unit}, epoch {epoch}"),
                 detail: format!(
-                    "its results may be wrong: it was on {place}, which computes wrongly ({evidence})"
+                    "its results may be wrong: it ran on {place}, which computes wrong results ({evidence})"
                 ),
                 job: Some(*job),
             });
@@ -37,7 +37,8 @@ impl Step<'_> {
         let count = doubted.len();
         let told = count.min(limits::DOUBTED_TOLD_MAX);
         let detail = format!(
-            "its results may be wrong: {count} attempts were on it within a day; {told} are told in the events of their jobs"
+            "its results may be wrong: {count} attempts ran on it within a day; \
+             {told} are recorded in the events of their jobs"
         );
         self.note(HealthNote::Alert, component, detail);
     }

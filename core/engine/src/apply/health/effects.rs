@@ -45,7 +45,7 @@ impl Step<'_> {
                 Effect::CheckIdle(component) => self.want(&component, DeviceAction::Check),
                 Effect::Restart { host, rule } => {
                     self.touch_desired(host);
-                    let detail = format!("the services of rule {rule} are started again");
+                    let detail = format!("the services of rule {rule} are restarted");
                     self.note(HealthNote::Repair, &Component::Host(host), detail);
                 }
                 Effect::Railed(component, refused) => {
@@ -87,7 +87,7 @@ impl Step<'_> {
             }
         }
         let hosts = incident.hosts.len();
-        let detail = format!("{hosts} hosts went bad together: it is not held against them");
+        let detail = format!("{hosts} hosts failed together: no strikes are counted");
         self.tell(HealthNote::Incident, incident.group.to_string(), detail);
     }
 
@@ -162,7 +162,7 @@ impl Step<'_> {
         self.give_up_broken_claims(host);
         let detail = match condition.held() {
             Some(Held { rule, what, .. }) => format!("rule {rule} keeps {what} off"),
-            None => "nothing is kept off any more".to_owned(),
+            None => "no hold is left".to_owned(),
         };
         self.note(HealthNote::Hold, component, detail);
     }

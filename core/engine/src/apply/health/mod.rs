@@ -150,7 +150,7 @@ impl Step<'_> {
         for finding in findings.iter().filter(|it| it.sequence > heard) {
             let component = &finding.component;
             let detail = format!(
-                "rule {} found {component}, which is not its own",
+                "rule {} found {component}, which is not a component of it",
                 finding.rule
             );
             self.note(HealthNote::Refused, &Component::Host(host), detail);
@@ -178,7 +178,7 @@ impl Step<'_> {
         if !is_meant {
             return Err(Rejection::HealthWork {
                 component: component.to_string(),
-                why: "it is about what was over before".to_owned(),
+                why: "it concerns a condition that was already over".to_owned(),
             });
         }
         let begins = step == WorkStep::Began;
@@ -232,12 +232,12 @@ impl Step<'_> {
         let component = Component::Host(host);
         let effects = effects.ok_or_else(|| Rejection::HealthWork {
             component: component.to_string(),
-            why: format!("no service of rule {rule} was to be started again"),
+            why: format!("no restart of services was ordered by rule {rule}"),
         })?;
         let (note, end) = if worked {
-            (HealthNote::Repair, "were started again")
+            (HealthNote::Repair, "were restarted")
         } else {
-            (HealthNote::Alert, "could not be started again")
+            (HealthNote::Alert, "could not be restarted")
         };
         let detail = format!("the services of rule {rule} {end}: {evidence}");
         self.note(note, &component, detail);
@@ -439,8 +439,8 @@ const fn deed(action: DeviceAction) -> &'static str {
         DeviceAction::Reboot => "a reboot",
         DeviceAction::RestartService => "a restart of its services",
         DeviceAction::Check => "an active check",
-        DeviceAction::Inspect => "a person's look",
-        DeviceAction::Rma => "an exchange",
+        DeviceAction::Inspect => "a manual inspection",
+        DeviceAction::Rma => "a replacement",
         DeviceAction::None | DeviceAction::Decode | DeviceAction::Text => "nothing",
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
     if missing(&roots, &pinned, at_rest).is_none() {
         let missing = missing(&roots, &bound, owed);
         report.require(missing.is_none(), Rule::VirtualClusters, &"cells", || {
-            format!("too few are left for those who are owed them: {missing:?}")
+            format!("too few are left for the owed cells: {missing:?}")
         });
     }
 }
@@ -175,7 +175,7 @@ fn check_apart(bound: &Bound<'_>, cells: &Cells<'_, '_>, report: &mut Report) {
                 other.is_none(),
                 Rule::VirtualClusters,
                 &format!("{id:?}"),
-                || format!("it overlaps with {other:?}, which is bound as well"),
+                || format!("it overlaps with {other:?}, which is bound too"),
             );
         }
     }

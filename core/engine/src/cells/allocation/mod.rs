@@ -52,7 +52,7 @@ struct Free {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// There is no such cell, or its GPUs are of several models.
-    #[error("{0} is no cell of one GPU model")]
+    #[error("{0} is not a cell with a single GPU model")]
     Unknown(String),
     /// The quota of the kind is used up.
     #[error("{cell}: {bound} of {count} guaranteed cells ({kind}) are bound already")]
@@ -70,7 +70,7 @@ pub enum BindError {
     #[error("{0} is bound already, or lies in or around a cell that is")]
     Taken(String),
     /// Another virtual cluster could not get the cells it is owed.
-    #[error("{cell} is needed for what is guaranteed: {arithmetic}")]
+    #[error("{cell} is needed for guaranteed cells: {arithmetic}")]
     Unsafe {
         /// Name of the cell.
         cell: String,

@@ -81,7 +81,7 @@ impl Runner {
             ledger.kept_gpu_ms
         );
         if ledger.halted_gpu_ms > 0 {
-            text += &format!("stood still: {}\n", ledger.halted_gpu_ms);
+            text += &format!("paused: {}\n", ledger.halted_gpu_ms);
         }
         for (_, cause, loss) in ledger.causes() {
             if loss.total_gpu_ms() > 0 {

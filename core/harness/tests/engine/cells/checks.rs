@@ -68,7 +68,8 @@ fn quotas_over_the_cells_are_refused_with_the_arithmetic() {
     assert_eq!(
         rules(&cluster, &over),
         [
-            "queues: cells are missing: socket of 4 H100: 0 free + 2 x 1 left of host of 8 H100 - 3 owed = -1 (owed: a 1, b 2)"
+            "queues: cells are missing: socket of 4 H100: 0 free + 2 x 1 left of host of 8 H100 - 3 owed \
+             = -1 (owed: a 1, b 2)"
         ]
     );
     let unknown = [("a", vec![cells("host", "H100", 5, 1)])];
@@ -95,7 +96,7 @@ fn pinned_cells_must_exist_be_of_their_kind_and_lie_apart() {
         [
             "queues.a.guarantee.cells[1].pinned: `node-0001:4` lies in or around another pinned cell",
             "queues.a.guarantee.cells[2].pinned: `node-0002` is a host of 8 H100, not a host of 8 A100",
-            "queues.a.guarantee.cells[3].pinned: `r9` is no rack of the cluster",
+            "queues.a.guarantee.cells[3].pinned: `r9` is not a rack of the cluster",
         ]
     );
 }
@@ -120,7 +121,7 @@ fn a_binding_is_checked_as_strictly_as_the_configuration() {
     assert_eq!(
         refused.map_err(|refusal| refusal.to_string()),
         Err(
-            "host node-0003 is needed for what is guaranteed: rack of 16 H100: 0 free - 1 owed = -1"
+            "host node-0003 is needed for guaranteed cells: rack of 16 H100: 0 free - 1 owed = -1"
                 .to_owned()
         )
     );

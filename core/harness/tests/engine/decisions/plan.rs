@@ -567,7 +567,8 @@ impl PlanRunner {
         for class in &explanation.classes {
             writeln!(
                 text,
-                "class {:?}: {} of {} hosts accept work; GPUs: {} free + {} reserved + {} held + {} faulted + {} blocked + {} silent = {}",
+                "class {:?}: {} of {} hosts accept work; GPUs: \
+                 {} free + {} reserved + {} held + {} faulted + {} blocked + {} silent = {}",
                 class.model,
                 class.hosts_accepting,
                 class.hosts,

@@ -356,7 +356,7 @@ impl ReactorRunner {
             link.period_ms = period_ms;
             let at = self.now.since(MonotonicMs(BEGIN_MS));
             let host = self.named.host_name(host);
-            let _infallible = writeln!(text, "{at} {host} beats every {period_ms} ms");
+            let _infallible = writeln!(text, "{at} {host} heartbeats every {period_ms} ms");
         }
         link.next_at = self.now.after(link.period_ms);
     }
@@ -392,7 +392,11 @@ impl ReactorRunner {
                 one_way,
                 ..
             } => {
-                let link = if *one_way { ", its beats arrive" } else { "" };
+                let link = if *one_way {
+                    ", its heartbeats arrive"
+                } else {
+                    ""
+                };
                 format!("{} is {health:?}{link}", self.named.host_name(*host))
             }
             Replicated::ReportTask(report) => {
@@ -420,7 +424,7 @@ impl ReactorRunner {
                 )
             }
             Replicated::ReleaseGang { job, .. } => {
-                format!("{} is let go", self.named.job_name(*job))
+                format!("{} is released", self.named.job_name(*job))
             }
             Replicated::SpoilCheckpoint {
                 job, epoch, step, ..
