@@ -25,7 +25,7 @@ const JOBS_NAMED_MAX: usize = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueueEffectKind {
-    /// It is new.
+    /// New queue.
     Added,
     /// Its configuration changes.
     Changed,

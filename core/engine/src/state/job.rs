@@ -31,11 +31,11 @@ pub struct Job {
     pub spec: Arc<JobSpec>,
     /// The pipeline it belongs to, if any.
     pub pipeline: Option<Arc<PipelineMark>>,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub submitted_at: TimeMs,
     /// Its phase.
     pub phase: JobPhase,
-    /// When it ended.
+    /// Time of its end.
     pub finished_at: Option<TimeMs>,
     /// Human-readable reason of a failure; set by the first unit that fails, empty otherwise.
     pub finish_reason: String,
@@ -147,7 +147,7 @@ impl Default for Unit {
 pub struct Claim {
     /// Revision of the command that made it.
     pub revision: Revision,
-    /// When it was made.
+    /// Time of the claim.
     pub since: TimeMs,
     /// Target placement of the unit, in task order.
     pub tasks: Arc<[TaskPlacement]>,
@@ -194,9 +194,9 @@ pub struct Attempt {
     pub leader: LeadershipEpoch,
     /// Number of the attempt within the unit, from 1.
     pub number: u32,
-    /// When it was placed.
+    /// Time of placement.
     pub placed_at: TimeMs,
-    /// When all its tasks were running.
+    /// Time at which all its tasks were running.
     pub running_at: Option<TimeMs>,
     /// Allocation basis of its resources.
     pub standing: Standing,
@@ -290,11 +290,11 @@ pub struct PastAttempt {
     pub epoch: AttemptEpoch,
     /// Its number.
     pub number: u32,
-    /// When it was placed.
+    /// Time of placement.
     pub placed_at: TimeMs,
-    /// When all its tasks were running.
+    /// Time at which all its tasks were running.
     pub running_at: Option<TimeMs>,
-    /// When it ended.
+    /// Time of its end.
     pub ended_at: TimeMs,
     /// Human-readable outcome: `succeeded`, `exit code 1 of task 3`, `GPU-… fell off the bus`.
     pub detail: String,

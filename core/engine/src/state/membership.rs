@@ -33,7 +33,7 @@ pub struct Membership {
 pub struct Joined {
     /// Its fencing number: the revision of the swap.
     pub epoch: AttemptEpoch,
-    /// When it was placed.
+    /// Time of placement.
     pub placed_at: TimeMs,
     /// When it began running.
     pub running_at: Option<TimeMs>,
