@@ -6,13 +6,13 @@
 //!
 //! 1. [`Right::Opportunistic`]: the victim is opportunistic and the preemptor is not.
 //! 2. [`Right::Priority`]: both are of one queue, the victim's priority is lower, and the queue has
-//!   `preempt_by_priority`. Both have the same allocation basis: shares or cells.
+//!    `preempt_by_priority`. Both have the same allocation basis: shares or cells.
 //! 3. [`Right::Reclaim`]: both hold by shares and are of different queues. At the innermost common ancestor,
-//!   the preemptor's side of the tree stays within its guarantee with the unit, and the victim's side is over
-//!   its own without the victims taken so far. So the last victim may take it below its guarantee, and no
-//!   further one can be taken then.
+//!    the preemptor's side of the tree stays within its guarantee with the unit, and the victim's side is over
+//!    its own without the victims taken so far. So the last victim may take it below its guarantee, and no
+//!    further one can be taken then.
 //! 4. [`Right::Cells`]: the preemptor binds a cell of its virtual cluster, and the victim holds a GPU of that
-//!   cell by a share only.
+//!    cell by a share only.
 //!
 //! Attempts that are being stopped already (their resources are released anyway) and those that ran for less
 //! than their queue's `protected_ms` are never preempted.
