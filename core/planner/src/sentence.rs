@@ -1,4 +1,4 @@
-//! Blockers in words.
+//! Blockers as sentences.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::{Blocker, CellsShort, LimitKind, LimitReached, RoomShort, TopologySho
 
 const MS_PER_SECOND: u64 = 1_000;
 
-/// A sentence for people, about `it`.
+/// A sentence for users, with `it` as the subject.
 impl fmt::Display for Blocker {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -96,7 +96,7 @@ fn fmt_suspended(author: &str, reason: &str, formatter: &mut fmt::Formatter<'_>)
     write!(formatter, ": {reason}")
 }
 
-/// Of jobs whose end is awaited.
+/// Unfinished dependencies.
 fn fmt_dependencies(
     open: &[Dependency],
     total: u64,
@@ -114,7 +114,7 @@ fn fmt_dependencies(
 }
 
 impl Blocker {
-    /// Of others that make room by moving.
+    /// Moves that make room.
     fn fmt_moving(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Moving {
@@ -132,7 +132,7 @@ impl Blocker {
         }
     }
 
-    /// Of a condition of the job that is in its way.
+    /// Placement constraints of the job.
     fn fmt_condition(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TasksPerHost {
@@ -229,7 +229,7 @@ impl fmt::Display for RoomShort {
     }
 }
 
-/// CPUs for people.
+/// CPUs as text for users.
 pub(super) fn cpus(milli: u32) -> String {
     match (milli / 1_000, milli % 1_000) {
         (whole, 0) => whole.to_string(),
