@@ -178,7 +178,7 @@ impl fmt::Display for Change {
             Self::TasksPerHost { group, tasks: None } => {
                 write!(formatter, "let all tasks of group {group} share a host")
             }
-            Self::ShareHosts => formatter.write_str("let others be on its hosts"),
+            Self::ShareHosts => formatter.write_str("share hosts with other jobs"),
             Self::Less {
                 cpus_milli,
                 memory_mib,

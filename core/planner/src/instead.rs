@@ -57,9 +57,9 @@ fn unknown_models(state: &State, group: &TaskGroup) -> Option<String> {
     let asked = gpu_models.join(" or ");
     let there: Vec<&str> = there.into_iter().collect();
     Some(match &there[..] {
-        [] => format!("there are no GPUs of model {asked}, nor of any other"),
+        [] => format!("there are no GPUs of model {asked}: the cluster has no GPUs"),
         models => format!(
-            "there are no GPUs of model {asked}, but of {}",
+            "there are no GPUs of model {asked}, only of {}",
             models.join(" and ")
         ),
     })
@@ -144,7 +144,7 @@ mod tests {
         let model = told(|spec| spec.groups[0].resources.gpu_models = vec!["H10".to_owned()]);
         let there = model.unwrap_or_default();
         assert!(
-            there.starts_with("there are no GPUs of model H10, but of "),
+            there.starts_with("there are no GPUs of model H10, only of "),
             "{there}"
         );
         let large = told(|spec| spec.groups[0].resources.gpus = 16);

@@ -20,7 +20,7 @@ impl fmt::Display for Blocker {
             Self::Vacancy { task, detail, .. } => fmt_vacancy(*task, detail, formatter),
             Self::TasksAtOnce { max } => write!(
                 formatter,
-                "{max} of its tasks run, as many as may at a time (tasks_at_once_max)"
+                "{max} of its tasks are running, its limit at a time (tasks_at_once_max)"
             ),
             Self::NoSuchHost { need } => {
                 write!(formatter, "no host could hold a task: it needs {need}")
@@ -59,11 +59,11 @@ impl fmt::Display for Blocker {
                 free_gpus,
             } => write!(
                 formatter,
-                "the search for room ended at its bound: it needs {need_gpus} GPUs, {free_gpus} are free"
+                "the search for room reached its bound: it needs {need_gpus} GPUs, {free_gpus} are free"
             ),
             Self::Limit(limit) => limit.fmt(formatter),
             Self::Reserved { victims: 0, .. } => formatter.write_str(
-                "resources are reserved for it; it starts when those who hold them have ended",
+                "resources are reserved for it; it starts when the attempts that hold them have ended",
             ),
             Self::Reserved { victims, .. } => write!(
                 formatter,
@@ -83,8 +83,8 @@ impl fmt::Display for Blocker {
 fn fmt_vacancy(task: TaskIndex, detail: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(
         formatter,
-        "its gang goes on without task {task} ({detail}): it waits for a place for a new one, and is restarted whole if \
-         there is none in time"
+        "its gang continues without task {task} ({detail}): it waits for room for a new member and restarts as a whole \
+         if there is none in time"
     )
 }
 
@@ -124,7 +124,8 @@ impl Blocker {
                 ..
             } => write!(
                 formatter,
-                "room is being made for it in one piece by moving {moves} units: that loses {} GPU-seconds, and saves it {} GPU-seconds of waiting",
+                "{moves} units are being moved to make contiguous room for it: this loses {} GPU-seconds and saves it {} \
+                 GPU-seconds of waiting",
                 cost_gpu_ms / MS_PER_SECOND,
                 gain_gpu_ms / MS_PER_SECOND
             ),
@@ -150,11 +151,12 @@ impl Blocker {
                 need_tasks,
             } => write!(
                 formatter,
-                "it wants its hosts for itself, and others are on them ({}): {fits_tasks} of {need_tasks} tasks fit now",
+                "it requires exclusive hosts, and other jobs run on them ({}): {fits_tasks} of {need_tasks} tasks \
+                 fit now",
                 named_jobs(jobs)
             ),
             Self::Named { places } => {
-                formatter.write_str("none of these places does")?;
+                formatter.write_str("none of the hosts or GPUs that it names fits")?;
                 places.iter().enumerate().try_for_each(|(position, place)| {
                     let before = if position == 0 { ": " } else { "; " };
                     write!(formatter, "{before}{}: {}", place.name, place.why)
@@ -176,7 +178,7 @@ impl Blocker {
                 asked.join(" or "),
                 others.join(" and ")
             ),
-            _ => formatter.write_str("a condition of the job is in its way"),
+            _ => formatter.write_str("a placement constraint of the job blocks it"),
         }
     }
 }
@@ -221,8 +223,8 @@ impl fmt::Display for RoomShort {
             && self.need_memory_mib <= self.free_memory_mib_max;
         if is_there {
             formatter.write_str(
-                "; or the hosts that have them hold as many tasks as a host may (TASKS_PER_HOST_MAX), of which long commands and \
-                 environments count as several",
+                "; or those hosts already run the maximum number of tasks (TASKS_PER_HOST_MAX; tasks with long commands \
+                 or environments count as several)",
             )?;
         }
         Ok(())
@@ -258,7 +260,7 @@ impl fmt::Display for TopologyShort {
             )?,
             Some(best) => write!(
                 formatter,
-                "; the best, {best}, has {best_free_gpus} free, but not as the tasks need them"
+                "; the best, {best}, has {best_free_gpus} free, but not in the shape that the tasks need"
             )?,
             None => write!(formatter, "; no {level} has any of them")?,
         }
@@ -276,7 +278,8 @@ impl fmt::Display for CellsShort {
         } = self;
         write!(
             formatter,
-            "virtual cluster {queue} has no cells for it: it needs {need_gpus} GPUs, {left_gpus} are left of the guarantee"
+            "virtual cluster {queue} has no cells for it: it needs {need_gpus} GPUs, {left_gpus} are left of the \
+             guarantee"
         )?;
         for (position, kind) in self.kinds.iter().enumerate() {
             let before = if position == 0 { " (" } else { "; " };
@@ -323,7 +326,7 @@ impl fmt::Display for LimitReached {
             "queue {queue} would have {would_be} {resource} ({used} + {asked}), its {kind} is {limit}"
         )?;
         if asked > limit {
-            formatter.write_str(": it is over that by itself, and waiting does not help")?;
+            formatter.write_str(": the request alone exceeds it, so waiting does not help")?;
         }
         Ok(())
     }
