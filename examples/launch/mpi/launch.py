@@ -14,9 +14,10 @@ import threading
 import time
 
 CONNECT_SECONDS_MAX = 60
-# Whoever connects must say at once what it is: ports are used again, and somebody else may look for the one who had this one before.
+# A connection must identify itself at once: ports are reused, and a stranger may look for the previous
+# owner.
 GREETING_SECONDS_MAX = 10
-# What the hosts are called towards mpirun: names that are not those of any machine, so that it asks for every one of them.
+# Host names for mpirun: no machine has them, so mpirun starts a remote agent for every host.
 NODE = "muster-node-"
 
 
