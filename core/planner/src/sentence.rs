@@ -83,8 +83,8 @@ impl fmt::Display for Blocker {
 fn fmt_vacancy(task: TaskIndex, detail: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(
         formatter,
-        "its gang continues without task {task} ({detail}): it waits for room for a new member and restarts as a whole \
-         if there is none in time"
+        "its gang continues without task {task} ({detail}): it waits for room for a new member and restarts \
+         as a whole if there is none in time"
     )
 }
 
@@ -124,8 +124,8 @@ impl Blocker {
                 ..
             } => write!(
                 formatter,
-                "{moves} units are being moved to make contiguous room for it: this loses {} GPU-seconds and saves it {} \
-                 GPU-seconds of waiting",
+                "{moves} units are being moved to make contiguous room for it: this loses {} GPU-seconds and \
+                 saves it {} GPU-seconds of waiting",
                 cost_gpu_ms / MS_PER_SECOND,
                 gain_gpu_ms / MS_PER_SECOND
             ),
@@ -143,7 +143,8 @@ impl Blocker {
                 group,
             } => write!(
                 formatter,
-                "at most {limit} tasks of group {group} may share a host: {fits_tasks} of {need_tasks} tasks fit now"
+                "at most {limit} tasks of group {group} may share a host: {fits_tasks} of {need_tasks} tasks \
+                 fit now"
             ),
             Self::OwnHosts {
                 jobs,
@@ -223,8 +224,8 @@ impl fmt::Display for RoomShort {
             && self.need_memory_mib <= self.free_memory_mib_max;
         if is_there {
             formatter.write_str(
-                "; or those hosts already run the maximum number of tasks (TASKS_PER_HOST_MAX; tasks with long commands \
-                 or environments count as several)",
+                "; or those hosts already run the maximum number of tasks (TASKS_PER_HOST_MAX; tasks with \
+                 long commands or environments count as several)",
             )?;
         }
         Ok(())
