@@ -181,7 +181,7 @@ impl Scenario {
         self
     }
 
-    /// Sets another random seed for the same faults: it decides when a task dies of an intermittent fault,
+    /// Sets another random seed for the same faults: it decides when a task dies from an intermittent fault,
     /// and whether a check finds a fault without a sign.
     #[must_use]
     pub const fn with_luck(mut self, luck: u64) -> Self {

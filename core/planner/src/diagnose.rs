@@ -332,9 +332,9 @@ impl Lacking<'_, '_> {
             let why = match known {
                 None => "there is no such GPU".to_owned(),
                 Some((host, gpu)) => match &gpu.holder {
-                    Some(holder) => format!("job {} has it", holder.job),
-                    None if !gpu.usable() => "it is blocked or unfit".to_owned(),
-                    None if !host.accepts_work() => "its host is blocked or silent".to_owned(),
+                    Some(holder) => format!("job {} holds it", holder.job),
+                    None if !gpu.usable() => "it is blocked or faulty".to_owned(),
+                    None if !host.accepts_work() => "its host is blocked or unreachable".to_owned(),
                     None => match gpu.claim {
                         Some((job, _)) => format!("it is reserved for job {job}"),
                         None => return None,

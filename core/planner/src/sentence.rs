@@ -200,7 +200,7 @@ impl fmt::Display for RoomShort {
         if self.lacks_cpus || !is_one {
             write!(
                 formatter,
-                "CPUs beside them (each task needs {}, at most {} are free there)",
+                "CPUs on their hosts (each task needs {}, at most {} are free there)",
                 cpus(self.need_cpus_milli),
                 cpus(self.free_cpus_milli_max)
             )?;
@@ -211,7 +211,7 @@ impl fmt::Display for RoomShort {
         if !self.lacks_cpus {
             write!(
                 formatter,
-                "memory beside them (each task needs {} MiB, at most {} are free there)",
+                "memory on their hosts (each task needs {} MiB, at most {} are free there)",
                 self.need_memory_mib, self.free_memory_mib_max
             )?;
         }

@@ -86,13 +86,13 @@ const COLUMNS: [Column<HealthFigures>; 9] = [
 
 const COLUMNS_OUT: [Column<HealthFigures>; 5] = [
     (
-        "beside work on a host that drains",
+        "for work on a draining host",
         |run| run.healthy_out_gpu_hours.draining,
         digits,
     ),
     ("waiting", |run| run.healthy_out_gpu_hours.waiting, digits),
     (
-        "for a person",
+        "for an operator",
         |run| run.healthy_out_gpu_hours.by_hand,
         digits,
     ),
@@ -140,7 +140,8 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
             });
         }
         let run = work::run(&scenario, POLICY)?;
-        run.health.ok_or_else(|| "health figures are missing".into())
+        run.health
+            .ok_or_else(|| "health figures are missing".into())
     })?;
     let rows: Vec<(Case, &[HealthFigures])> =
         CASES.into_iter().zip(runs.chunks(LUCKS.len())).collect();

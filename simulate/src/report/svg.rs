@@ -221,7 +221,7 @@ impl Picture {
         ));
     }
 
-    /// A name beside a row, counted from the top.
+    /// Appends the name of a row, counted from the top.
     pub fn row_name(&mut self, row: usize, name: &str) {
         let y = TOP + self.height / self.y.to * (float(row as u64) + 0.5) + BASELINE_DROP;
         let (x, name) = (LEFT - 4.0, escape(name));

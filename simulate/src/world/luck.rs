@@ -1,4 +1,4 @@
-//! Random effects of simulated faults: when a task dies of an intermittent fault, and whether a check finds
+//! Random effects of simulated faults: when a task dies from an intermittent fault, and whether a check finds
 //! a fault without a sign.
 //!
 //! Each number is drawn only from its subject: the same attempt of the same job gets the same result, and

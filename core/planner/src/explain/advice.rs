@@ -364,7 +364,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// CPUs and memory that are free beside GPUs, for one task and then for several on a host.
+/// CPUs and memory that are free on hosts with free GPUs, for one task and then for several on a host.
 fn less(short: &RoomShort) -> Vec<Change> {
     let halves = std::iter::successors(Some(1), |tasks: &u32| tasks.checked_mul(2)).take(7);
     halves

@@ -40,7 +40,7 @@ fn first_come_first_served_to_the_second() {
         cluster.utilisation_while_waiting,
         Some((9.0 * 8.0 + 10.0 * 4.0 + 5.0 * 8.0) / (24.0 * 8.0))
     );
-    // A whole host is free from 10 to 20, which suits `c`; from 25 on `d` leaves 3 GPUs of a host beside it.
+    // A whole host is free from 10 to 20, which suits `c`; from 25 on `d` leaves 3 GPUs of its host.
     assert_eq!(cluster.fragmentation_head, Some(0.0));
     assert_eq!(cluster.fragmentation_whole_host, Some(3.0 / 47.0));
     // Slowdowns: red 1, 1 and 24/10; blue 24/10 (runs of less than 10 s count as 10).

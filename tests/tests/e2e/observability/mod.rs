@@ -207,13 +207,10 @@ async fn fail_over(cluster: &mut Cluster, client: &Client, prometheus: &Promethe
         "all replicas are up"
     );
     cluster.replicas[leader].kill();
-    eventually(
-        "the alert about the dead replica has something to tell",
-        async || {
-            let found = prometheus.query(down).await.unwrap();
-            (found.len() == 1).then_some(())
-        },
-    )
+    eventually("the alert about the dead replica fires", async || {
+        let found = prometheus.query(down).await.unwrap();
+        (found.len() == 1).then_some(())
+    })
     .await;
     cluster.replicas[leader].start();
     eventually("the replica is back", async || {
@@ -233,13 +230,10 @@ async fn lose_majority(cluster: &mut Cluster, prometheus: &Prometheus, leaderles
     for replica in &mut cluster.replicas[1..] {
         replica.kill();
     }
-    eventually(
-        "the alert about the missing leader has something to tell",
-        async || {
-            let found = prometheus.query(leaderless).await.unwrap();
-            (!found.is_empty()).then_some(())
-        },
-    )
+    eventually("the alert about the missing leader fires", async || {
+        let found = prometheus.query(leaderless).await.unwrap();
+        (!found.is_empty()).then_some(())
+    })
     .await;
     let impatient = Client::connect(ClientConfig {
         deadline: LEADERLESS_CALL,
