@@ -88,8 +88,9 @@ impl<'a> Round<'a> {
         !self.plan.steps.is_empty()
     }
 
-    /// Reason why a unit can no longer start where it claims: one of the hosts has a planned block too
-    /// soon, beyond the time until the unit starts. Checked again when the block is due.
+    /// Reason why a unit can no longer start where it claims: one of the hosts has a planned block that
+    /// begins too soon and is not over when the unit starts. Otherwise schedules another check for the time
+    /// from which such a block keeps the unit off.
     fn too_late(&mut self, (job, unit): (&Job, UnitIndex), claim: &Claim) -> Option<String> {
         let state = self.state;
         if state.index.planned.is_empty() {

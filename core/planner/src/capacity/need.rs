@@ -41,8 +41,8 @@ pub(super) type Likeness = (
     Option<(JobId, usize)>,
 );
 
-/// Properties that decide which hosts accept the work: gang, preemptible, and maximum run time where it
-/// matters.
+/// Properties that decide which hosts accept the work: gang, tolerance of a lost host, and maximum run time
+/// where it matters.
 type Takers = (bool, bool, Option<u64>);
 
 impl Need<'_> {
