@@ -284,7 +284,7 @@ mod tests {
         let told = |trial, conflict: &str| {
             broken_in(trial, |it| it.double_allocations.push(conflict.to_owned())).len()
         };
-        let of_task = "tasks/6-1 is held by somebody else";
+        let of_task = "tasks/6-1 is held by another process";
         assert_eq!(told(Trial::HostFrozen, of_task), 0);
         assert_eq!(
             (told(trial, of_task), told(Trial::HostFrozen, "GPU-1")),

@@ -1,4 +1,4 @@
-//! Bad input gets a clear error that names the field and the rule, and leaves the cluster as it was.
+//! Invalid input gets a clear error that names the field and the rule, and does not change the cluster.
 
 use muster_client::{Client, ClientError, Refusal};
 use muster_model::ids::JobId;
@@ -29,7 +29,7 @@ fn violations(refusal: &Refusal) -> Vec<String> {
     violations.map(ToString::to_string).collect()
 }
 
-/// The cluster holds these jobs and no others, and runs another one to its end.
+/// Asserts that the cluster holds exactly these jobs, and runs another one to its end.
 async fn goes_on(client: &Client, jobs: &[JobId]) {
     let (_, listed) = client
         .list_jobs(v1::ListJobsRequest::default(), 1_000)
@@ -145,7 +145,7 @@ async fn specifications_over_a_limit_are_refused_with_the_limit() {
         violation.starts_with("spec: 1048") && violation.ends_with(" (SPEC_BYTES_MAX)"),
         "{violation}, about {bytes} bytes"
     );
-    // Beyond what a replica takes as one message.
+    // Larger than a replica accepts as one message.
     let mut huge = shell("exit 0");
     huge.groups[0].command.push("x".repeat(20 << 20));
     let error = client.submit_job(huge).await.unwrap_err();
@@ -178,7 +178,7 @@ async fn an_unknown_queue_is_named_with_the_way_out() {
          `muster queue list` shows those that do\n \
          help: `muster queue set` makes one\n",
     );
-    // Of several jobs none is sent where one is refused.
+    // If one of several jobs is refused, none is submitted.
     let text = "name: a\ncommand: [\"true\"]\n---\nname: b\nqueue: nope\ncommand: [\"true\"]\n";
     let run = cluster
         .muster_reading(&["job", "submit", "-f", "-"], text)

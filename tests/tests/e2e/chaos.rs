@@ -1,4 +1,4 @@
-//! `muster chaos run`: the smoke profile as its users meet it.
+//! `muster chaos run`: the smoke profile from a user's view.
 
 use std::fs;
 
@@ -58,7 +58,7 @@ async fn what_needs_a_mount_is_refused_without_namespaces() {
     assert_eq!(run.code, 64, "{run:?}");
     let told = "profile disk-full mounts small disks";
     assert!(run.stderr.contains(told), "{run:?}");
-    // Where nobody says what is to be had, it is tried: without `unshare` nothing is.
+    // Without explicit capabilities they are probed: without `unshare` there are none.
     let mut bare = muster(&words);
     bare.env("PATH", "");
     let run = Run::of(bare, "").await;

@@ -1,4 +1,4 @@
-//! The command line as a newcomer types it: wrong words, no cluster, and what programs read.
+//! Command line as a newcomer uses it: wrong words, no cluster, and output for programs.
 
 use std::collections::BTreeSet;
 
@@ -195,7 +195,7 @@ async fn exit_codes_tell_what_became_of_a_job() {
     let sleeper = sleeper.await.ok();
     assert_eq!(code(&["job", "cancel", sleeper.trim()]).await, 0);
     assert_eq!(code(&["job", "wait", sleeper.trim()]).await, 4);
-    // A program that is not there: the attempt says so, and is tried a few times more.
+    // A missing program: the attempt reports it, and is retried a few times.
     let words = ["job", "submit", "-o", "name", "--", "no-such-program"];
     let absent = cluster.muster(&words).await.ok();
     let told = eventually("the first attempt has ended", async || {
