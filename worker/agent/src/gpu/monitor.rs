@@ -50,7 +50,7 @@ pub(crate) struct GpuMonitor {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InjectError {
     #[error(
-        "the GPUs of this host are real: only `healthy` can be injected, faults need simulated GPUs"
+        "the GPUs of this host are real: they accept only `heal`, faults need simulated GPUs"
     )]
     Real,
     #[error("this host has no GPU {0}")]
