@@ -49,9 +49,7 @@ pub(crate) struct GpuMonitor {
 /// Reasons why a fault was not injected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InjectError {
-    #[error(
-        "the GPUs of this host are real: they accept only `heal`, faults need simulated GPUs"
-    )]
+    #[error("the GPUs of this host are real: they accept only `heal`, faults need simulated GPUs")]
     Real,
     #[error("this host has no GPU {0}")]
     Unknown(GpuUuid),
