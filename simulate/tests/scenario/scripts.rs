@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use muster_simulate::scenario::{Files, Script, run};
 
-const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+const CRATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
 
 /// Folder of the files that scripts name.
 struct Folder(PathBuf);
