@@ -132,7 +132,7 @@ impl fmt::Display for Scoreboard {
         )?;
         for fault in &self.faults {
             let resumed = fault.resumed.map_or_else(
-                || "not interrupted".to_owned(),
+                || "unaffected".to_owned(),
                 |after| format!("{:.2} s", after.as_secs_f64()),
             );
             writeln!(

@@ -209,7 +209,7 @@ impl fmt::Display for TrialsReport {
                 "{:<52} {:>9} {:>11} {:>8} {:>8} {:>11.1} {:>8}",
                 trial.fault,
                 seconds(trial.noticed_ms, "never"),
-                seconds(trial.back_ms, "not interrupted"),
+                seconds(trial.back_ms, "unaffected"),
                 trial.attempts,
                 trial.steps_repeated,
                 trial.lost_gpu_ms as f64 / SECOND_MS,
