@@ -56,7 +56,7 @@ pub enum LostWrite {
         second: PipelineId,
     },
     /// I5: the stored answer differs from the one that the client received.
-    #[error("client got {told:?} for request {request}, but the state holds {kept:?}")]
+    #[error("client got {:?} for request {request}, but the state holds {kept:?}", .told)]
     OtherAnswer {
         /// The request.
         request: RequestId,

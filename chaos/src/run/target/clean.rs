@@ -86,7 +86,8 @@ pub(super) fn check_ended(tag: &Tag, own: &[v1::Job]) -> Result<(), RunError> {
 
 fn stays(tag: &Tag, what: &str) -> RunError {
     RunError::Harness(format!(
-        "run {} was not fully cleaned up ({what}): `muster job list` shows jobs named {}, blocks expire within a minute",
+        "run {} was not fully cleaned up ({what}): `muster job list` shows jobs named {}; \
+         blocks expire within a minute",
         tag.run,
         tag.name()
     ))

@@ -109,9 +109,8 @@ pub(super) fn judge(evidence: &Evidence, played: &Played<'_>) -> Judged {
 fn unheard(heard: &[Heard]) -> Option<String> {
     watch::unheard(heard).map(|revision| {
         format!(
-            "no watcher received the events of revision {revision}, as they were forgotten before: the watchers' events \
-             prove nothing. \
-             A run needs a cluster that remembers more events, or is less busy"
+            "no watcher received the events of revision {revision}, as they were forgotten before: the run proves \
+             nothing. Repeat it on a cluster that retains more events, or is less busy"
         )
     })
 }

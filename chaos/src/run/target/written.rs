@@ -40,8 +40,8 @@ impl Kept {
         let folder = self.folder.display();
         book.holdings.is_empty().then(|| {
             format!(
-                "no task has written to {folder}, as seen from here: --book must name a folder on a file system that all \
-                 hosts and this machine share, at the same path, in which tasks may write"
+                "no task has written to {folder}, as seen from here: --book must name a folder on a file system \
+                 that all hosts and this machine share, at the same path, in which tasks may write"
             )
         })
     }
