@@ -32,7 +32,7 @@ pub enum ShrinkError {
     #[error("simulating")]
     Io(#[from] io::Error),
     /// The world has no violation.
-    #[error("seed {0} breaks no promise")]
+    #[error("seed {0} violates no invariant")]
     Holds(u64),
     /// A non-deterministic world cannot be minimized.
     #[error(

@@ -269,8 +269,8 @@ const CHECKS: [&str; 15] = [
      user sent, every refused submit had no effect, every answered cancel took effect",
     "reads: a linearizable read after an answer returns the job, whichever replica serves it",
     "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, after every entry; \
-     replicas that apply it later have the same state hash, and are audited when they start, install a snapshot, and after one \
-     entry in 16; of a state of N x 5,000 records, after one entry in N + 1 of these",
+     replicas that apply it later have the same state hash, and are audited when they start, install a snapshot, \
+     and after one entry in 16; of a state of N x 5,000 records, after one entry in N + 1 of these",
     "assembly: no member of a gang with a start barrier starts before all members are prepared (tasks' side)",
     "fencing: no agent acts on an order older than one it acted on; no attempt of an older epoch starts",
     "fencing: no command of a leadership takes effect once another one has begun",
