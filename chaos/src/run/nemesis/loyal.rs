@@ -1,5 +1,5 @@
-//! Client pinned to one replica, even after that is isolated or deposed. Its answers are checked like those of every user:
-//! an old leader that still answers contradicts the majority.
+//! Client pinned to one replica, even after that is isolated or deposed.
+//! Its answers are checked like those of every user: an old leader that still answers contradicts the majority.
 
 use std::sync::Arc;
 
