@@ -166,5 +166,8 @@ async fn what_is_not_known_not_allowed_or_not_what_it_is_said_to_be_is_refused()
     .concat();
     let run = Run::of(muster(&words), "").await;
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stderr.contains("is no `muster scheduler`"), "{run:?}");
+    assert!(
+        run.stderr.contains("is not a `muster scheduler`"),
+        "{run:?}"
+    );
 }

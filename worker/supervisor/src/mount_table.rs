@@ -1,5 +1,6 @@
 //! The kernel's mount tables (`proc(5)`): one reader for cgroups and for health checks.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -44,7 +45,7 @@ pub(crate) fn parse(table: &[u8]) -> Vec<Mount> {
 ///
 /// # Errors
 /// If the table cannot be read.
-pub fn mount_points(table: &Path) -> io::Result<Vec<PathBuf>> {
+pub fn mount_points(table: &Path) -> io::Result<BTreeSet<PathBuf>> {
     /// Position of the mount point among the fields of a line.
     const POINT: usize = 4;
     let text = std::fs::read(table)?;
@@ -106,7 +107,7 @@ mod tests {
         std::fs::write(&table, line).unwrap();
         assert_eq!(
             mount_points(&table).unwrap(),
-            [PathBuf::from("/mnt/my data")]
+            BTreeSet::from([PathBuf::from("/mnt/my data")])
         );
         assert!(mount_points(&folder.path().join("none")).is_err());
     }
