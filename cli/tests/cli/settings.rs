@@ -113,7 +113,7 @@ fn what_is_wrong_is_told_at_its_place_with_the_way_out() {
         (
             "scheduler",
             "[logging]\nfilter = \"muster=loud\"",
-            "s.toml:2:1: logging.filter: `muster=loud` says nothing of what to log",
+            "s.toml:2:1: logging.filter: `muster=loud` is not a log filter",
         ),
         (
             "scheduler",

@@ -334,7 +334,10 @@ async fn replicas_that_know_nothing_but_etcd_found_a_cluster_once() {
     let code = eventually("the fourth ends", async || cluster.replicas[4].exit_code()).await;
     assert_ne!(code, 0);
     let printed = cluster.replicas[4].printed();
-    assert!(printed.contains("this cluster was founded by"), "{printed}");
+    assert!(
+        printed.contains("this cluster was bootstrapped in etcd by"),
+        "{printed}"
+    );
 
     // A restarted member belongs to the cluster, with or without etcd.
     cluster.replicas[1].kill();

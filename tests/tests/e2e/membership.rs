@@ -312,8 +312,8 @@ async fn what_would_endanger_the_group_is_refused_with_the_way_out() {
             vec!["remove", "3"],
             "2 voters would be left, which survive no failure",
         ),
-        (vec!["remove", "9"], "replica 9 is no member"),
-        (vec!["promote", "9"], "replica 9 is no member"),
+        (vec!["remove", "9"], "replica 9 is not a member"),
+        (vec!["promote", "9"], "replica 9 is not a member"),
         (vec!["add", "2=127.0.0.1:1"], "replica 2 at"),
         (vec!["replace", "3", "2"], "replica 2 votes already"),
     ];

@@ -754,7 +754,7 @@ async fn certificates_are_made_once_and_their_keys_are_private() {
     );
     let strange = run(&["client", "a b"]).await;
     assert!(
-        strange.stderr.contains("cannot stand in a certificate"),
+        strange.stderr.contains("cannot be used in a certificate"),
         "{strange:?}"
     );
     // A worker with the certificate of another host does not start.
@@ -776,7 +776,7 @@ async fn certificates_are_made_once_and_their_keys_are_private() {
     )
     .await;
     assert!(
-        wrong.code == 1 && wrong.stderr.contains("speaks for worker `gpu-1`"),
+        wrong.code == 1 && wrong.stderr.contains("is for worker `gpu-1`"),
         "{wrong:?}"
     );
 }
