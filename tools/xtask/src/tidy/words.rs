@@ -217,14 +217,20 @@ fn comment(line: &str) -> Vec<Text<'_>> {
         .collect()
 }
 
-/// The text without what stands in backticks or in the target of a link.
+/// The text without code: backticks, targets of links, and arguments of format strings.
 fn without_code(text: &str) -> String {
     let prose: String = text.split('`').step_by(2).collect::<Vec<_>>().join(" ");
-    let mut rest = prose.as_str();
+    without(&without(&prose, "](", ')'), "{", '}')
+}
+
+/// The text without what stands between `open` and the next `close`.
+fn without(text: &str, open: &str, close: char) -> String {
+    let mut rest = text;
     let mut kept = String::new();
-    while let Some((before, after)) = rest.split_once("](") {
+    while let Some((before, after)) = rest.split_once(open) {
         kept.push_str(before);
-        rest = after.split_once(')').map_or("", |(_, after)| after);
+        kept.push(' ');
+        rest = after.split_once(close).map_or("", |(_, after)| after);
     }
     kept.push_str(rest);
     kept
@@ -291,6 +297,10 @@ mod tests {
         assert_eq!(count("a.rs", &format!("// {word}_else\n")), 0);
         assert_eq!(
             count("a.md", &format!("```\n{word}\n```\n[here]({word}.md)\n")),
+            0
+        );
+        assert_eq!(
+            count("a.rs", &format!("let text = \"found {{{word}}} there\";\n")),
             0
         );
         assert_eq!(count("a.csv", word), 0);
