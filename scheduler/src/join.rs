@@ -1,4 +1,4 @@
-//! Joining a group that exists: a new replica asks its members to be added as a learner.
+//! Joining an existing group: a new replica asks the members to be added as a learner.
 
 use std::time::Duration;
 
@@ -21,16 +21,17 @@ use crate::error::Error;
 const RETRY: Duration = Duration::from_millis(500);
 /// Longest wait for a connection to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the group may try: longer than it waits for a replica that does not answer it, so that it says so.
+/// Time that the group may take: longer than its wait for a silent replica, so that the error names that
+/// replica.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for a member's answer: the leader asks this replica who it is, and commits.
+/// Longest wait for a member's answer: the leader verifies this replica's identity, and commits.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
-/// How long a replica that was admitted, now or before it was restarted, waits to hear that it belongs to the group before it
-/// asks again: it may have to catch up first, and the group may be without a leader.
+/// Time that an admitted replica waits for its membership, before or after a restart, before it asks again:
+/// it may have to catch up first, and the group may have no leader.
 const WORD_MAX: Duration = Duration::from_secs(30);
 
-/// Asks to be added, until this replica finds itself in a membership that is committed. One that is not may be lost with the
-/// leader that wrote it, and with it this replica's place in the group: nobody would send it anything, nor say so.
+/// Asks to be added until a committed membership contains this replica. An uncommitted membership may be lost
+/// with the leader that wrote it: this replica would then receive nothing, without any error.
 pub(crate) async fn join(
     handle: &Handle<State>,
     config: &SchedulerConfig,
@@ -57,7 +58,7 @@ pub(crate) async fn join(
                     patience = WORD_MAX;
                     break;
                 }
-                // Who may be a member does not end for what a leader says that may not know it yet.
+                // A possible member does not give up because of a leader that may not know of it yet.
                 Err(status) if is_final(&status) && !is_named() => {
                     return Err(Error::Join {
                         address: address.clone(),
@@ -71,7 +72,7 @@ pub(crate) async fn join(
     Ok(())
 }
 
-/// Waits until this replica knows that it belongs to the group, for so long at most.
+/// Waits up to `patience` until this replica knows that it belongs to the group.
 async fn belongs_within(handle: &Handle<State>, own: u64, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
     loop {
@@ -112,7 +113,7 @@ async fn ask(address: &str, config: &SchedulerConfig, dialer: &Dialer) -> Result
         .map(drop)
 }
 
-/// Whether asking again would be answered in the same way.
+/// Whether a retry would get the same answer.
 fn is_final(status: &Status) -> bool {
     match status.code() {
         Code::InvalidArgument | Code::Unimplemented => true,
@@ -121,7 +122,7 @@ fn is_final(status: &Status) -> bool {
     }
 }
 
-/// Says what joining waits for, once for each thing.
+/// Logs what joining waits for, once per cause.
 fn tell_once(told: &mut String, address: &str, status: &Status) {
     let reason = format!("{address}: {}", status.message());
     if *told != reason {
@@ -147,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Longest wait for what must come.
+    /// Longest wait for an expected event.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     async fn open(id: u64, network: &MemoryNetwork) -> Handle<State> {
@@ -218,7 +219,7 @@ mod tests {
         let refused = |code, reason| is_final(&status::error(code, reason, "", &[]));
         assert!(refused(Code::FailedPrecondition, "REFUSED"));
         assert!(refused(Code::InvalidArgument, "INVALID_REQUEST"));
-        // Those pass.
+        // These are transient.
         assert!(!refused(Code::FailedPrecondition, "CHANGE_UNDER_WAY"));
         assert!(!refused(Code::FailedPrecondition, "FEATURE_NOT_YET"));
         assert!(!refused(Code::Unavailable, "REPLICA_UNREACHABLE"));

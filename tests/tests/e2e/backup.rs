@@ -441,7 +441,7 @@ async fn a_replica_says_at_its_start_that_it_cannot_write_backups() {
     let warning = eventually("a warning", async || {
         let printed = cluster.replicas[0].printed();
         let mut lines = printed.lines();
-        let found = lines.find(|line| line.contains("can write no backups"));
+        let found = lines.find(|line| line.contains("`backup.dir` is not writable"));
         found.map(str::to_owned)
     })
     .await;
