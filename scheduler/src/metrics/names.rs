@@ -16,25 +16,28 @@ macro_rules! metrics {
 
 /// Blocked GPUs one by one: see `lists`.
 pub(crate) const GPU_BLOCKED: &str = "muster_scheduler_gpu_blocked";
-/// What it says.
-pub(crate) const GPU_BLOCKED_HELP: &str = "1 for each GPU that is out of placement, by its UUID, its host, the rule that put the block, and source (auto, admin).";
+/// Help text.
+pub(crate) const GPU_BLOCKED_HELP: &str = "1 for each GPU that is out of placement, by its UUID, its \
+    host, the rule that put the block, and source (auto, admin).";
 /// Pools and their breakers: see `lists`.
 pub(crate) const BREAKERS_TRIPPED: &str = "muster_scheduler_breakers_tripped";
-/// What it says.
+/// Help text.
 pub(crate) const BREAKERS_TRIPPED_HELP: &str =
     "1 for each pool whose breaker keeps rules from blocking more, 0 for the others.";
 /// Unfinished jobs: see `queues`.
 pub(crate) const QUEUE_LIVE_JOBS: &str = "muster_scheduler_queue_live_jobs";
-/// What it says.
+/// Help text.
 pub(crate) const QUEUE_LIVE_JOBS_HELP: &str = "Unfinished jobs, by queue.";
 /// GPUs of queues: see `queues`.
 pub(crate) const QUEUE_GPUS: &str = "muster_scheduler_queue_gpus";
-/// What it says.
-pub(crate) const QUEUE_GPUS_HELP: &str = "GPUs by queue, those in it included: guaranteed, held, opportunistic (a part of held), or claimed.";
+/// Help text.
+pub(crate) const QUEUE_GPUS_HELP: &str = "GPUs by queue, those in it included: guaranteed, held, \
+    opportunistic (a part of held), or claimed.";
 /// Waiting jobs: see `queues`.
 pub(crate) const OLDEST_WAIT_SECONDS: &str = "muster_scheduler_oldest_wait_seconds";
-/// What it says.
-pub(crate) const OLDEST_WAIT_SECONDS_HELP: &str = "How long ago the oldest job was submitted that could run and has never run, by the outermost queue; 0 where none waits.";
+/// Help text.
+pub(crate) const OLDEST_WAIT_SECONDS_HELP: &str = "How long ago the oldest job was submitted that could \
+    run and has never run, by the outermost queue; 0 where none waits.";
 
 metrics! {
     describe_gauge LEADERSHIP_EPOCH = "muster_scheduler_leadership_epoch":
@@ -55,7 +58,8 @@ metrics! {
     describe_gauge WORKERS_CONNECTED = "muster_scheduler_workers_connected":
         "Workers whose stream this leader serves.";
     describe_counter LOST_GPU_SECONDS_TOTAL = "muster_scheduler_lost_gpu_seconds_total":
-        "GPU-seconds not spent on work that is kept, by cause (first, preempt, infra, user, admin) and kind (queue, restart, work).";
+        "GPU-seconds not spent on work that is kept, by cause (first, preempt, infra, user, admin) and \
+         kind (queue, restart, work).";
     describe_counter KEPT_GPU_SECONDS_TOTAL = "muster_scheduler_kept_gpu_seconds_total":
         "GPU-seconds of work that ended well or is in a checkpoint.";
     describe_counter HALTED_GPU_SECONDS_TOTAL = "muster_scheduler_halted_gpu_seconds_total":
@@ -65,17 +69,20 @@ metrics! {
     describe_counter PLACEMENTS_TOTAL = "muster_scheduler_placements_total":
         "Units whose allocation was committed while this replica led.";
     describe_histogram WAIT_SECONDS = "muster_scheduler_wait_seconds":
-        "How long units waited when they were placed while this replica led, since their submission or the end of their attempt before, by the outermost queue.";
+        "How long units waited when they were placed while this replica led, since their submission or \
+         the end of their attempt before, by the outermost queue.";
     describe_counter GANGS_RELEASED_TOTAL = "muster_scheduler_gangs_released_total":
         "Gangs whose members were all prepared and let go while this replica led.";
     describe_histogram GANG_START_SECONDS = "muster_scheduler_gang_start_seconds":
         "Time from a gang's placement until all its members ran, by the log's stamps.";
     describe_counter ATTEMPTS_BLAMED_TOTAL = "muster_scheduler_attempts_blamed_total":
-        "Attempts that ended badly while this replica led, by whose fault it was (class), who pays (charge), and the question that decided (step).";
+        "Attempts that ended badly while this replica led, by whose fault it was (class), who pays \
+         (charge), and the question that decided (step).";
     describe_counter BLOCKS_TOTAL = "muster_scheduler_blocks_total":
         "Components taken out of placement by a rule while this replica led, by kind (gpu, host, nic) and rule.";
     describe_counter HEALTH_NOTES_TOTAL = "muster_scheduler_health_notes_total":
-        "What people were told of health while this replica led: alert, refused, hold, repair, incident, breaker, rules.";
+        "What people were told of health while this replica led: alert, refused, hold, repair, incident, \
+         breaker, rules.";
     describe_gauge COMPONENTS = "muster_scheduler_components":
         "GPUs, adapters and hosts of which something is known, by kind and phase.";
     describe_gauge STRIKES = "muster_scheduler_strikes":
@@ -83,15 +90,19 @@ metrics! {
     describe_gauge HOLDS = "muster_scheduler_holds":
         "What rules keep off components that are degraded, by what (gangs, everything).";
     describe_counter UNBLOCKS_TOTAL = "muster_scheduler_unblocks_total":
-        "Components that came back into placement while this replica led, by kind (gpu, host, nic) and source: admin where a person gave them back or a person's block ended, else auto.";
+        "Components that came back into placement while this replica led, by kind (gpu, host, nic) and \
+         source: admin where a person gave them back or a person's block ended, else auto.";
     describe_histogram DETECTION_SECONDS = "muster_scheduler_detection_seconds":
-        "From when a worker found a component degraded or broken until that was committed, by severity and the clocks of both hosts.";
+        "From when a worker found a component degraded or broken until that was committed, by severity \
+         and the clocks of both hosts.";
     describe_gauge GPUS_BLOCKED = "muster_scheduler_gpus_blocked":
-        "GPUs that are out of placement by a block of their own or of their host, held ones too, by who put it (source: auto, admin).";
+        "GPUs that are out of placement by a block of their own or of their host, held ones too, by who \
+         put it (source: auto, admin).";
     describe_counter BEATS_TOTAL = "muster_scheduler_beats_total":
         "Beats of workers that this leader received.";
     describe_histogram SILENCE_SECONDS = "muster_scheduler_silence_seconds":
-        "Silence of a host when this leader concluded something from it, by conclusion (suspect, lost) and cause (silence; one_way: beats arrive, acknowledgements do not).";
+        "Silence of a host when this leader concluded something from it, by conclusion (suspect, lost) \
+         and cause (silence; one_way: beats arrive, acknowledgements do not).";
     describe_counter RETRIES_IN_PLACE_TOTAL = "muster_scheduler_retries_in_place_total":
         "Units begun again at once where they failed while this replica led.";
     describe_counter CLAIMS_TOTAL = "muster_scheduler_claims_total":
@@ -108,9 +119,12 @@ metrics! {
         "Placements that the planner proposed.";
     describe_counter PLAN_CUT_SHORT_TOTAL = "muster_scheduler_plan_cut_short_total":
         "Planning rounds that their budget ended before everything was examined.";
-    describe_histogram PLAN_SECONDS = "muster_scheduler_plan_seconds": "Time of one planning round, by scope: whole, or in_place where moves of others are not looked for.";
+    describe_histogram PLAN_SECONDS = "muster_scheduler_plan_seconds": "Time of one planning round, by \
+        scope: whole, or in_place where moves of others are not looked for.";
     describe_histogram TURN_SECONDS = "muster_scheduler_turn_seconds":
-        "Time of the phases of one turn of the leader: fork (a view of the state), changes (what happened since), dispatch (what workers are told), inputs (what they told), reactions (what follows from both), plan, propose, commit (from proposing to the outcomes).";
+        "Time of the phases of one turn of the leader: fork (a view of the state), changes (what happened \
+         since), dispatch (what workers are told), inputs (what they told), reactions (what follows from \
+         both), plan, propose, commit (from proposing to the outcomes).";
     describe_histogram BATCH_COMMANDS = "muster_scheduler_batch_commands":
         "Commands that the leader proposed at once.";
     describe_counter REJECTED_TOTAL = "muster_scheduler_rejected_total":
@@ -120,7 +134,8 @@ metrics! {
     describe_histogram SHADOW_SECONDS = "muster_scheduler_shadow_seconds":
         "Time from the beginning of a shadow round until a majority remembers its beats.";
     describe_gauge BEAT_INTERVAL_SECONDS = "muster_scheduler_beat_interval_seconds":
-        "What this leader tells workers to wait between two beats; a worker with a short lease on its host is told less.";
+        "What this leader tells workers to wait between two beats; a worker with a short lease on its \
+         host is told less.";
     describe_histogram SUBMIT_SECONDS = "muster_scheduler_submit_seconds":
         "Time of a submission, from receipt to answer.";
     describe_counter AUDIT_FAILURES_TOTAL = "muster_scheduler_audit_failures_total":
@@ -134,9 +149,11 @@ metrics! {
     describe_histogram BACKUP_SECONDS = "muster_scheduler_backup_seconds":
         "Time of a backup: taken, written, synced and read back.";
     describe_counter REFUSED_TOTAL = "muster_scheduler_refused_total":
-        "Calls refused because of who called, by reason (NO_CREDENTIAL, BAD_TOKEN, UNKNOWN_USER, USER_IS_LOCAL, ROLE_TOO_WEAK, TOO_MANY_CALLS, TOO_MANY_BYTES, BAD_JOIN_TOKEN).";
+        "Calls refused because of who called, by reason (NO_CREDENTIAL, BAD_TOKEN, UNKNOWN_USER, \
+         USER_IS_LOCAL, ROLE_TOO_WEAK, TOO_MANY_CALLS, TOO_MANY_BYTES, BAD_JOIN_TOKEN).";
     describe_counter REQUESTS_TOTAL = "muster_scheduler_requests_total":
-        "Calls of all kinds by service, method and gRPC code: Ok for a stream that began, Cancelled for what the caller did not wait for.";
+        "Calls of all kinds by service, method and gRPC code: Ok for a stream that began, Cancelled for \
+         what the caller did not wait for.";
     describe_histogram REQUEST_SECONDS = "muster_scheduler_request_seconds":
         "Time of a call, from receipt to its answer or to the beginning of its stream, by service and method.";
     describe_counter PAST_VIEWS_TOTAL = "muster_scheduler_past_views_total":

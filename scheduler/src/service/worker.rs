@@ -1,4 +1,4 @@
-//! `WorkerService`: the wire of workers' sessions. The leader loop decides; this file translates.
+//! `WorkerService`: wire protocol of workers' sessions. The leader loop decides; this file translates.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -30,7 +30,7 @@ use crate::service::gate::{Caller, caller_of};
 /// Longest wait for a worker's first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Requests for output of one stream that are remembered as called off; ids only grow.
+/// Cancelled requests for output remembered per stream; ids only grow.
 const CALLED_OFF_MAX: usize = 1_024;
 
 /// `WorkerService` of one replica.
@@ -85,23 +85,24 @@ impl WorkerService for Workers {
     }
 }
 
-/// From a worker to the leader loop.
+/// Messages from a worker to the leader loop.
 struct Incoming {
     context: Context,
     session: SessionId,
     caller: Caller,
     messages: Streaming<v1::WorkerMessage>,
-    /// The way back to the worker is gone.
+    /// Cancelled when the stream to the worker is gone.
     gone: CancellationToken,
-    /// Requests for output that were called off, the newest `CALLED_OFF_MAX` of them.
+    /// Cancelled requests for output, the newest `CALLED_OFF_MAX` of them.
     called_off: BTreeSet<u64>,
 }
 
-/// What is wrong with a worker that presents itself as a host that its certificate does not speak for.
+/// Error if a worker's certificate does not match its host name.
 fn impostor(caller: &Caller, name: &str) -> Option<String> {
     match caller {
         Caller::Worker(proven) if proven != name => Some(format!(
-            "host `{name}` was presented with the certificate of worker `{proven}`: make one for it by `muster cert worker {name}`"
+            "host `{name}` was presented with the certificate of worker `{proven}`: make one for it by \
+             `muster cert worker {name}`"
         )),
         _ => None,
     }
@@ -224,14 +225,14 @@ impl Incoming {
                     "`Hello` opens a stream and comes once",
                 ));
             }
-            // A message of a newer worker: what it says is not for this leader.
+            // A message of a newer worker, unknown to this leader.
             None => {}
         }
         Ok(())
     }
 
-    /// Output that nobody wants any more is called off: once, because the pieces that are on their way
-    /// would fill the queue to the worker.
+    /// Cancels a request for output that is no longer wanted: once, because the pieces still in flight would
+    /// fill the queue to the worker.
     fn log_chunk(&mut self, chunk: v1::LogChunk, to_worker: &mpsc::WeakSender<ToWorker>) {
         let id = chunk.id;
         let is_last = chunk.end;
@@ -239,7 +240,7 @@ impl Incoming {
             && !is_last
             && !self.called_off.contains(&id)
             && let Some(to_worker) = to_worker.upgrade()
-            // A full queue is no reason to wait: the next unwanted piece tries again.
+            // Does not wait for a full queue: the next unwanted piece tries again.
             && to_worker.try_send(ToWorker::LogCancel { id }).is_ok()
         {
             self.called_off.insert(id);
@@ -249,14 +250,14 @@ impl Incoming {
         }
     }
 
-    /// Waits while the loop is busy, which holds back this worker and nobody else.
+    /// Waits while the loop is busy, which holds back this worker only.
     async fn tell(&self, input: LeaderInput) {
         // The loop is gone only when the replica stops.
         drop(self.context.leader_inputs.send(input).await);
     }
 }
 
-/// From the leader loop to a worker.
+/// Messages from the leader loop to a worker.
 struct Outgoing {
     cluster_id: String,
     outgoing: mpsc::Receiver<ToWorker>,
@@ -289,7 +290,7 @@ impl Outgoing {
                 let message = v1::LeaderMessage { kind: Some(kind) };
                 Some((Ok(message), Some(outgoing)))
             }
-            // Dropped without a word: the queue was full, or the replica stops.
+            // Dropped without a reason: the queue was full, or the replica stops.
             None => Some((Err(status::not_leader(None)), None)),
         }
     }
@@ -317,7 +318,7 @@ fn closed(reason: &CloseReason) -> Status {
     }
 }
 
-/// None for messages that have no wire form.
+/// `None` for messages without a wire form.
 fn to_wire(message: ToWorker) -> Option<ToWire> {
     Some(match message {
         ToWorker::Welcome {
