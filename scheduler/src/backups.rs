@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
         let way_out = |kind: io::ErrorKind| way_out(&io::Error::from(kind));
         assert!(way_out(io::ErrorKind::ReadOnlyFilesystem).contains("ReadWritePaths="));
-        assert!(way_out(io::ErrorKind::PermissionDenied).contains("give the folder"));
+        assert!(way_out(io::ErrorKind::PermissionDenied).contains("make the folder writable"));
     }
 
     #[test]

@@ -50,22 +50,22 @@ pub enum Error {
     #[error("opening the replica failed")]
     Open(#[from] OpenError),
     /// The group could not be bootstrapped.
-    #[error("founding the group failed")]
+    #[error("bootstrapping the group failed")]
     Bootstrap(#[source] MembershipError),
     /// The etcd settings are invalid. An unreachable etcd does not stop the replica.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
     /// The cluster was not bootstrapped through etcd.
-    #[error("the cluster is not founded through etcd")]
+    #[error("bootstrapping the cluster through etcd failed")]
     Founding(#[from] FoundingError),
     /// The gRPC server failed.
     #[error("serving gRPC failed")]
     Serve(#[source] tonic::transport::Error),
     /// A part of the replica panicked.
-    #[error("a part of the replica has failed; this is a bug, please report it")]
+    #[error("a task of the replica panicked; this is a bug, please report it")]
     Part(#[source] JoinError),
     /// The group refused to add this replica.
-    #[error("the group does not take this replica (asked at {address}): {reason}")]
+    #[error("the group refused to add this replica (asked {address}): {reason}")]
     Join {
         /// Address of the member that was asked.
         address: String,
@@ -74,9 +74,8 @@ pub enum Error {
     },
     /// The group has removed this replica.
     #[error(
-        "the group has removed this replica, and is now: {members}. The id is never used again: delete its \
-         data directory; \
-         a new replica needs a new id"
+        "this replica was removed from the group (now: {members}). Its id is never reused: delete its \
+         data directory and use a new id for a new replica"
     )]
     Removed {
         /// Current members of the group, as text.

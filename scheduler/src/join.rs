@@ -51,7 +51,7 @@ pub(crate) async fn join(
                     if !is_admitted {
                         tracing::info!(
                             via = address,
-                            "this replica is a learner of the group; `muster cluster promote {own}` makes it vote"
+                            "this replica joined as a learner; `muster cluster promote {own}` makes it a voter"
                         );
                     }
                     is_admitted = true;
@@ -109,7 +109,7 @@ async fn ask(address: &str, config: &SchedulerConfig, dialer: &Dialer) -> Result
     };
     let answered = timeout(ANSWER_TIMEOUT, asked).await;
     answered
-        .map_err(|_| Status::deadline_exceeded("no answer in time"))?
+        .map_err(|_| Status::deadline_exceeded("no answer before the timeout"))?
         .map(drop)
 }
 
@@ -172,7 +172,7 @@ mod tests {
                 sleep(Duration::from_millis(5)).await;
             }
         });
-        assert!(waited.await.is_ok(), "not in time: {what}");
+        assert!(waited.await.is_ok(), "timed out: {what}");
     }
 
     fn peer(id: u64) -> Peer {
@@ -189,14 +189,14 @@ mod tests {
         let (one, two) = (open(1, &network).await, open(2, &network).await);
         let new = open(3, &network).await;
         one.initialize(vec![peer(1), peer(2)]).await.unwrap();
-        until("somebody leads", || leads(&one) || leads(&two)).await;
+        until("a replica leads", || leads(&one) || leads(&two)).await;
         let (leader, silent) = if leads(&one) { (one, 2) } else { (two, 1) };
         for id in 1..=3 {
             network.cut(id, silent);
             network.cut(silent, id);
         }
         let admitting = tokio::spawn(async move { leader.add_learner(peer(3)).await });
-        until("it is named", || new.status().member(3).is_some()).await;
+        until("the member is listed", || new.status().member(3).is_some()).await;
 
         let config = SchedulerConfig {
             replica_id: ReplicaId(3),
@@ -206,7 +206,7 @@ mod tests {
         let (dialer, stop) = (Dialer::new(None), CancellationToken::new());
         let mut joining = std::pin::pin!(join(&new, &config, &dialer, &stop));
         let early = timeout(2 * RETRY, &mut joining).await;
-        assert!(early.is_err(), "nobody has committed it: {early:?}");
+        assert!(early.is_err(), "the membership is not committed: {early:?}");
         assert!(!new.status().membership_is_committed);
         network.heal();
         timeout(PATIENCE, joining).await.unwrap().unwrap();

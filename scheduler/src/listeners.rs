@@ -26,8 +26,8 @@ impl Listeners {
             tracing::warn!(
                 listen = %config.listen,
                 told,
-                "this replica listens on loopback, so no other machine reaches it at the address that \
-                 others are told: set `listen` (--listen 0.0.0.0:7400)"
+                "this replica listens on loopback, so other machines cannot reach its advertised address: \
+                 set `listen` (--listen 0.0.0.0:7400)"
             );
         }
         let metrics = match config.metrics_listen {

@@ -187,7 +187,7 @@ impl Replica {
             tasks.spawn(publisher.run(stop.clone()));
         }
         let founding = belong(&handle, &config, tls, &stop);
-        tracing::info!(replica = %config.replica_id, "the replica serves");
+        tracing::info!(replica = %config.replica_id, "serving");
         let stopping = CancellationToken::new();
         if let Some(systemd) = systemd {
             tasks.spawn(told_systemd::tell(
@@ -213,7 +213,7 @@ impl Replica {
         handle.shutdown().await;
         closing.cancel();
         close(server).await;
-        tracing::info!(replica = %config.replica_id, "the replica has stopped");
+        tracing::info!(replica = %config.replica_id, "replica stopped");
         result
     }
 }
@@ -465,7 +465,7 @@ async fn stopped(handle: &Handle<State>) -> Error {
         return Error::Removed { members };
     }
     let reason = status.stopped;
-    Error::Stopped(reason.unwrap_or_else(|| "its engine is gone".to_owned()))
+    Error::Stopped(reason.unwrap_or_else(|| "the engine is gone".to_owned()))
 }
 
 /// Transfers leadership to another replica, so that the group does not wait for an election.
@@ -474,13 +474,16 @@ async fn hand_over(handle: &Handle<State>) {
         return;
     }
     let Some(successor) = handle.successor() else {
-        tracing::warn!("no other voter is heard and up to date: leadership is not handed over");
+        tracing::warn!("no other voter is reachable and up to date: leadership is not transferred");
         return;
     };
     match timeout(TRANSFER_TIMEOUT, handle.transfer_leader(successor)).await {
-        Ok(Ok(())) => tracing::info!(successor, "leadership is handed over"),
-        Ok(Err(error)) => tracing::warn!(%error, "leadership could not be handed over"),
-        Err(_) => tracing::warn!(successor, "the successor did not take over in time"),
+        Ok(Ok(())) => tracing::info!(successor, "leadership transferred"),
+        Ok(Err(error)) => tracing::warn!(%error, "cannot transfer leadership"),
+        Err(_) => tracing::warn!(
+            successor,
+            "the successor did not take over before the timeout"
+        ),
     }
 }
 

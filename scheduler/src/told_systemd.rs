@@ -51,9 +51,7 @@ fn standing(leadership: &Leadership) -> String {
         _ if leadership.stopped => "has stopped".to_owned(),
         _ if leadership.is_self => format!("leads in term {}", leadership.term),
         Some(leader) => format!("follows replica {} at {}", leader.id, leader.address),
-        None => {
-            "knows no leader: it is cut off, or there is no majority of the replicas".to_owned()
-        }
+        None => "knows no leader: the replica is isolated, or the group has no majority".to_owned(),
     }
 }
 
@@ -90,8 +88,7 @@ mod tests {
         let stop = CancellationToken::new();
         let telling = tokio::spawn(tell(systemd, leadership, stop.clone()));
         tokio::time::sleep(patience / 2).await;
-        let waits =
-            "STATUS=knows no leader: it is cut off, or there is no majority of the replicas";
+        let waits = "STATUS=knows no leader: the replica is isolated, or the group has no majority";
         assert_eq!(
             heard(&listener),
             ["READY=1", waits, "WATCHDOG=1", "WATCHDOG=1"]

@@ -56,7 +56,7 @@ async fn a_job_submitted_to_a_follower_is_placed_started_and_finished() {
 
     worker.finish_tasks(0);
     reaches(&group, follower, submitted.job_id, JobPhase::Succeeded).await;
-    eventually("the worker is told to forget the gang", async || {
+    eventually("the worker is ordered to forget the gang", async || {
         worker.look(|seen| seen.tasks.is_empty().then_some(()))
     })
     .await;
@@ -203,7 +203,7 @@ async fn a_follower_that_is_left_alone_says_so_and_is_not_healthy() {
 async fn silence_counts_on_where_the_killed_leader_left_off() {
     let mut group = Group::start().await;
     let worker = worker_of(&group, 1).await;
-    eventually("beats are acknowledged", async || {
+    eventually("heartbeats are acknowledged", async || {
         worker.look(|seen| (seen.acknowledged > 3).then_some(()))
     })
     .await;
@@ -315,7 +315,7 @@ async fn one_stream_speaks_for_a_host() {
     })
     .await;
     assert_eq!(rejected.reason, "HOST_IDENTITY_TAKEN");
-    assert!(rejected.retry, "the other one may go");
+    assert!(rejected.retry, "the other one may stop");
     drop(stranger);
 
     let newer = WorkerOptions {
@@ -328,9 +328,9 @@ async fn one_stream_speaks_for_a_host() {
     })
     .await;
     assert_eq!(rejected.reason, "HOST_IDENTITY_TAKEN");
-    assert!(rejected.retry, "the other one may go");
+    assert!(rejected.retry, "the other one may stop");
     drop(older);
-    eventually("the newer one's beats are acknowledged", async || {
+    eventually("the newer one's heartbeats are acknowledged", async || {
         newer.look(|seen| (seen.acknowledged > 2).then_some(()))
     })
     .await;
@@ -448,7 +448,7 @@ async fn a_write_whose_caller_goes_away_is_on_record() {
     }
     // There is no majority, so the replica is still retrying when the caller gives up.
     let client = group.client(survivor);
-    let record = eventually("the call is on record", async || {
+    let record = eventually("the call is recorded", async || {
         let call = client.submit(REQUEST, job("train", 1));
         timeout(HASTE, call).await.unwrap_err();
         let records = client.audit_log().await.ok()?;
@@ -560,10 +560,7 @@ async fn output_reaches_a_slow_reader_whole_through_a_follower() {
         };
         let mut output = client.jobs().stream_logs(from).await.ok()?.into_inner();
         while let Some(piece) = output.message().await.ok()? {
-            assert_eq!(
-                piece.offset_bytes, position,
-                "neither a gap nor a repetition"
-            );
+            assert_eq!(piece.offset_bytes, position, "a gap or a repetition");
             if position == 0 {
                 assert_eq!((piece.host.as_str(), piece.attempt), ("node1", 1));
             }
@@ -676,7 +673,7 @@ async fn every_call_is_counted_by_its_method_and_answer() {
     }
     assert!(
         !page.contains("Made-Up"),
-        "a label is what a stranger asked for"
+        "a label contains the requested path"
     );
 }
 
@@ -798,11 +795,11 @@ async fn the_status_tells_how_long_each_replica_has_been_silent() {
             .map(silence)
             .collect::<Option<Vec<_>>>()
     };
-    let all = eventually("all are heard", silences).await;
+    let all = eventually("all voters answer", silences).await;
     assert_eq!(all.len(), 3);
     let dead = group.follower().await;
     group.kill(dead);
-    eventually("one is silent, and the others are not", async || {
+    eventually("one voter is silent, and the others answer", async || {
         let all = silences().await?;
         let is_as_expected = |(id, ago_ms): &(u64, u64)| (*id == dead) == (*ago_ms > 1_000);
         all.iter().all(is_as_expected).then_some(())
@@ -815,7 +812,7 @@ async fn the_status_tells_how_long_each_replica_has_been_silent() {
     let refused = client.admin().transfer_leader(named).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     assert!(refused.message().contains("heard"), "{refused}");
-    let taken = eventually("the living one takes over", async || {
+    let taken = eventually("the live one takes over", async || {
         let any = v1::TransferLeaderRequest::default();
         let answer = client.admin().transfer_leader(any).await.ok()?;
         Some(answer.into_inner().to_replica_id)

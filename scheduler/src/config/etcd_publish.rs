@@ -57,14 +57,13 @@ impl EtcdPublishSettings {
             format!("must be at most {PEERS_MAX} (PEERS_MAX)")
         })?;
         require(has_etcd, key, || {
-            "counts only with etcd: set `etcd.endpoints`".to_owned()
+            "requires etcd: set `etcd.endpoints`".to_owned()
         })?;
         require(!joins, key, || {
-            "must not be set where `join` is: a replica that joins founds nothing".to_owned()
+            "must not be set together with `join`: a joining replica bootstraps no group".to_owned()
         })?;
         require(advertises, "advertise", || {
-            "must be set with `etcd_publish.bootstrap_expect`: the others read in etcd how this replica is \
-             reached".to_owned()
+            "must be set with `etcd_publish.bootstrap_expect`: the other replicas read the address from etcd".to_owned()
         })?;
         require(
             self.bootstrap_wait_seconds > 0,

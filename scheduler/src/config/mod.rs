@@ -348,9 +348,8 @@ impl SchedulerConfig {
         )?;
         let is_told = joins(self) || self.etcd_publish.bootstrap_expect > 0;
         require(is_told || self.advertise.is_none(), "advertise", || {
-            "counts only for a replica that joins (`join`) or founds the group through etcd \
-             (`etcd_publish.bootstrap_expect`); `peers` \
-             says how others are reached"
+            "applies only to a replica that joins (`join`) or bootstraps the group through etcd \
+             (`etcd_publish.bootstrap_expect`); else set its address in `peers`"
                 .to_owned()
         })?;
         if let Some(address) = &self.advertise {
@@ -383,16 +382,15 @@ impl SchedulerConfig {
         let hours = 1..=WORKER_CERTIFICATE_HOURS_MAX;
         let is_within = hours.contains(&self.worker_certificate_hours);
         require(is_within, "worker_certificate_hours", || {
-            format!("must be from 1 to {WORKER_CERTIFICATE_HOURS_MAX}, which are ten years")
+            format!("must be from 1 to {WORKER_CERTIFICATE_HOURS_MAX} (ten years)")
         })?;
         let is_closed = self.tls.is_on() || self.listen.ip().is_loopback();
         require(is_closed || self.insecure, "listen", || {
             let address = self.listen;
             format!(
-                "{address} is not loopback, and without TLS whoever reaches it may do everything: set \
-                 `tls.ca`, `tls.certificate` \
-                 and `tls.key` (`muster cert` makes them, docs/security.md), or allow it by `--insecure` \
-                 (`insecure = true`)"
+                "{address} is not loopback, and without TLS any client has full access: set `tls.ca`, \
+                 `tls.certificate` and `tls.key` (created by `muster cert`, docs/security.md), or allow \
+                 it with `--insecure` (`insecure = true`)"
             )
         })
     }

@@ -67,14 +67,14 @@ impl OidcSettings {
         }
         for (field, is_given) in given {
             require(is_given, field, || {
-                "must be set where another of issuer, audience and jwks_file is".to_owned()
+                "must be set if issuer, audience or jwks_file is set".to_owned()
             })?;
         }
         require(has_tls, "oidc.issuer", || {
-            "takes `tls`: without it nobody has to say who it is".to_owned()
+            "requires `tls`: without it callers are not authenticated".to_owned()
         })?;
         require(!self.groups.is_empty(), "oidc.groups", || {
-            "must say what at least one group may do".to_owned()
+            "must contain at least one group".to_owned()
         })?;
         self.groups.iter().try_for_each(GroupRole::validate)
     }
@@ -85,12 +85,12 @@ impl GroupRole {
         let role = Role::named(&self.role);
         require(role.is_some(), "oidc.groups", || {
             let given = &self.role;
-            format!("`{given}` is no role: viewer, user, operator or admin")
+            format!("invalid role `{given}`: must be viewer, user, operator or admin")
         })?;
         let is_wide = role.is_some_and(|role| !role.is_of_queues());
         require(!is_wide || self.queues.is_empty(), "oidc.groups", || {
             let given = &self.role;
-            format!("role `{given}` counts for the whole cluster: name no queues")
+            format!("role `{given}` applies to the whole cluster: remove the queues")
         })
     }
 }

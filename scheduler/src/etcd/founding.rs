@@ -50,10 +50,9 @@ pub(crate) async fn found(
         .await;
         if heard.is_err() {
             tracing::error!(
-                "etcd says that this cluster has had a leader, yet this replica has no data and hears of \
-                 none: its data were lost, or \
-                 lie elsewhere; nothing is founded. A lost replica is replaced by one with a new id \
-                 (`muster cluster replace`)"
+                "according to etcd this cluster already had a leader, but this replica has no data and no \
+                 contact to it: the data was lost, or `data_dir` is wrong; not bootstrapping. Replace a \
+                 lost replica by one with a new id (`muster cluster replace`)"
             );
         }
         return Ok(());

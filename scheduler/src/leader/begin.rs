@@ -31,11 +31,11 @@ pub(super) struct Beginning {
 /// Reason why a leadership could not begin.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BeginError {
-    #[error("proposing it failed: {0}")]
+    #[error("proposal failed: {0}")]
     Propose(#[from] ProposeError),
-    #[error("it was refused: {0}")]
+    #[error("refused: {0}")]
     Rejected(#[from] Rejection),
-    #[error("its proposal has no outcome")]
+    #[error("the proposal has no outcome")]
     NoOutcome,
 }
 
@@ -84,7 +84,7 @@ async fn inherit<P: PeerLinks, C: Clock>(parts: &LeaderLoop<P, C>, fence: Fence)
             told.insert(own);
             reports.push(report);
         }
-        Err(error) => tracing::warn!(%error, "this replica's own shadow is not of use"),
+        Err(error) => tracing::warn!(%error, "cannot use this replica's own heartbeat times"),
     }
     let ask = |replica| {
         let answer = parts.peers.fetch_shadows(replica, fence);
@@ -98,7 +98,9 @@ async fn inherit<P: PeerLinks, C: Clock>(parts: &LeaderLoop<P, C>, fence: Fence)
                 told.insert(replica);
                 reports.push(report);
             }
-            Ok(Some((_, Err(error)))) => tracing::warn!(%error, "a shadow is missing"),
+            Ok(Some((_, Err(error)))) => {
+                tracing::warn!(%error, "heartbeat times of a replica are missing")
+            }
             Ok(None) | Err(_) => break,
         }
     }

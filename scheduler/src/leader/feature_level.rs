@@ -25,8 +25,8 @@ pub(crate) fn check(command: &Command, level: u8) -> Result<(), Status> {
         Code::FailedPrecondition,
         FEATURE_NOT_YET,
         &format!(
-            "it needs command format {needed}, and not all replicas are known to read more than {level}; \
-             upgrade all of them, or start those that are down"
+            "command format {needed} is required, but not all replicas are known to read more than \
+             {level}; upgrade all of them, or start those that are down"
         ),
         &[("needed", needed.to_string()), ("level", level.to_string())],
     ))

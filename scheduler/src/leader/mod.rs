@@ -183,7 +183,7 @@ impl<P: PeerLinks, C: Clock> LeaderLoop<P, C> {
                 tenure.run(stop).await;
             }
             Err(error) => {
-                tracing::warn!(%error, term, "a leadership could not begin");
+                tracing::warn!(%error, term, "cannot begin a leadership");
                 begin::rest().await;
             }
         }

@@ -175,11 +175,11 @@ mod tests {
             planned.moves_in_vain
         };
         assert!(look(&mut planning, 0));
-        assert!(!look(&mut planning, 1_000), "something else happened");
+        assert!(!look(&mut planning, 1_000), "an event happened");
         assert!(!planning.take(after(MOVES_TRIED_AGAIN_MS - 1)));
         assert!(
             planning.take(after(MOVES_TRIED_AGAIN_MS)),
-            "a round is due then although nothing happens"
+            "a round is due then without any event"
         );
         assert!(look(&mut planning, MOVES_TRIED_AGAIN_MS));
     }

@@ -84,7 +84,7 @@ pub struct ReplicasChanged {
 pub enum ChangeError {
     /// Another change is in progress.
     #[error(
-        "{under_way} is under way: try again when it is done (`muster cluster members` shows how far it is)"
+        "{under_way} is in progress: try again when it is done (`muster cluster members` shows its progress)"
     )]
     Busy {
         /// Description of that change.
@@ -92,13 +92,12 @@ pub enum ChangeError {
     },
     /// Replicas of an older build could not read the record of the change.
     #[error(
-        "not all replicas are known to read what is written down about it: upgrade all of them, or start \
-         those that are down"
+        "not all replicas are known to read the record of the change: upgrade all of them, or start those that are down"
     )]
     NotYet,
     /// The id was used by an earlier replica.
     #[error(
-        "replica id {id} was used before, and an id is never used again: choose one above {highest}"
+        "replica id {id} was used before, and ids are never reused: choose one above {highest}"
     )]
     UsedId {
         /// The id.
@@ -108,7 +107,7 @@ pub enum ChangeError {
     },
     /// A new replica of an older build could not read the log.
     #[error(
-        "replica {id} reads commands up to format {reads}, and the log has format {needed}: upgrade it first"
+        "replica {id} reads commands up to format {reads}, but the log has format {needed}: upgrade it first"
     )]
     OldBuild {
         /// Id of the replica.
@@ -120,7 +119,7 @@ pub enum ChangeError {
     },
     /// The future voters do not answer the leader.
     #[error(
-        "within {limit_ms} ms no majority of the voters to come has taken over when hosts were heard (CHANGE_MS_MAX)"
+        "no majority of the future voters stored the heartbeat times within {limit_ms} ms (CHANGE_MS_MAX)"
     )]
     NotTakenOver {
         /// The limit.

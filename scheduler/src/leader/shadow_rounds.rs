@@ -266,7 +266,7 @@ impl ShadowRounds {
             Ok(format) => {
                 self.formats.insert(answer.replica, *format);
             }
-            Err(error) => tracing::debug!(%error, "a shadow was not stored"),
+            Err(error) => tracing::debug!(%error, "a replica did not store the heartbeat times"),
         }
         if let Some(round) = &mut self.in_work
             && round.number == answer.round

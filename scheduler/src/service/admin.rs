@@ -156,7 +156,7 @@ impl AdminService for Admin {
         let allowed = require_admin(
             &self.0,
             (&caller, &author),
-            "save the cluster's state, which holds everybody's secrets",
+            "save the cluster's state, which contains all users' secrets",
         );
         let record = Record::told(
             "SaveSnapshot",
@@ -298,7 +298,7 @@ impl Admin {
     ) -> Result<Answer, Status> {
         let _place = self.0.admit()?;
         let author = caller.author(author);
-        let allowed = require_admin(&self.0, (&caller, &author), "look into processes");
+        let allowed = require_admin(&self.0, (&caller, &author), "inspect processes");
         let record = Record::told(method, (&caller.on_record(author), about), from);
         let unanswered = self.0.unanswered(record);
         let answer = match allowed {

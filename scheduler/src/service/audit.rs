@@ -86,7 +86,7 @@ fn send(
     };
     let read = log.read_after(after, &mut take);
     if let Err(error) = read {
-        let status = Status::internal(format!("the audit log cannot be read: {error}"));
+        let status = Status::internal(format!("cannot read the audit log: {error}"));
         drop(sender.blocking_send(Err(status)));
         return None;
     }

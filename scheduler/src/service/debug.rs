@@ -33,7 +33,7 @@ pub(crate) enum Answer {
 
 /// Error for an answer to another question.
 pub(crate) fn mismatched() -> Status {
-    Status::internal("a process was asked something and answered something else")
+    Status::internal("unexpected kind of answer from a process")
 }
 
 /// Subject of a question, for the audit log.
@@ -75,7 +75,7 @@ fn invalid(message: &str) -> Status {
 /// Log control of this process; unavailable in tests.
 fn control() -> Result<&'static LogControl, Status> {
     muster_service::logging::control().ok_or_else(|| {
-        let message = "this process does not log by itself";
+        let message = "this process has no log control";
         status::error(Code::FailedPrecondition, "NO_LOG", message, &[])
     })
 }
@@ -107,7 +107,7 @@ fn set_level(request: &v1::SetLogLevelRequest) -> Result<v1::SetLogLevelResponse
 
 fn info(context: &Context) -> Result<v1::GetDebugInfoResponse, Status> {
     let settings = serde_json::to_value(&*context.settings.borrow())
-        .map_err(|error| Status::internal(format!("the settings cannot be written: {error}")))?;
+        .map_err(|error| Status::internal(format!("cannot serialize the settings: {error}")))?;
     let exporter = muster_service::exporter::install().map_err(Status::internal)?;
     let now = TimeMs(context.handle.now_ms());
     let page = exporter.render() + &metrics::lists(&context.handle.fork(), now);
@@ -159,7 +159,7 @@ async fn ask_worker(
             Code::DeadlineExceeded,
             HOST_UNREACHABLE,
             &format!(
-                "the worker of host `{host}` did not answer in time; one of an older version never does"
+                "the worker of host `{host}` did not answer before the timeout; workers of older versions never answer"
             ),
             &[("host", host)],
         )),

@@ -227,7 +227,7 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
             "`{}` may not run commands beside tasks of job {}: only its user `{}` and the cluster's admins may",
             open.author, job.id, job.spec.user
         );
-        tracing::warn!(job = %job.id, %task, author = open.author, "a command beside a task was refused: not theirs");
+        tracing::warn!(job = %job.id, %task, author = open.author, "exec refused: not the user's task");
         let mut metadata = vec![("job", job.id.to_string()), ("user", job.spec.user.clone())];
         if !context.config.tls.is_on() {
             metadata.push((status::ADMINS_BY_SETTINGS, "true".to_owned()));
@@ -252,7 +252,7 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
             host_name: host_name(state, run.host),
         }),
         _ => {
-            let message = format!("task {task} of job {} does not run now", job.id);
+            let message = format!("task {task} of job {} is not running", job.id);
             let metadata = [("job", job.id.to_string()), ("task", task.to_string())];
             Err(status::error(
                 Code::FailedPrecondition,
@@ -293,25 +293,18 @@ impl Session {
         let stop = self.context.stop.clone();
         let (job, task, author) = (self.open.job_id, self.open.task, &*self.open.author);
         let (host, program) = (&*self.place.host_name, program(&self.open));
-        tracing::info!(job, task, epoch = %self.place.epoch, author, host, program, "a command beside a task begins");
+        tracing::info!(job, task, epoch = %self.place.epoch, author, host, program, "exec started");
         counter!(names::EXECS_TOTAL).increment(1);
         gauge!(names::EXECS).increment(1.0);
         let outcome = tokio::select! {
             biased;
-            () = stop.cancelled() => Err(Status::unavailable("this replica stops")),
+            () = stop.cancelled() => Err(Status::unavailable("this replica is stopping")),
             () = self.answers.closed() => Ok(()),
             outcome = self.carry(messages) => outcome,
         };
         gauge!(names::EXECS).decrement(1.0);
         let refusal = outcome.as_ref().err().map(Status::message);
-        tracing::info!(
-            job,
-            task,
-            author,
-            host,
-            refusal,
-            "a command beside a task is over"
-        );
+        tracing::info!(job, task, author, host, refusal, "exec ended");
         if let Err(status) = outcome {
             // The user may be gone and needs no error.
             drop(self.answers.send(Err(status)).await);
@@ -353,8 +346,8 @@ impl Session {
             Ok(Ok(side)) => Ok(side),
             _ => {
                 let message = format!(
-                    "the worker of host `{host_name}` did not answer in time: it is slow, or of a version that runs no \
-                     commands beside tasks"
+                    "the worker of host `{host_name}` did not answer before the timeout: it is slow, or \
+                     its version does not support exec"
                 );
                 let metadata = [("host", host_name.clone())];
                 Err(status::error(
@@ -420,10 +413,11 @@ pub(crate) async fn answered(
     mut messages: Streaming<v1::ExecUp>,
 ) -> Result<Orders, Status> {
     let first = timeout(ORDER_MAX, messages.message()).await;
-    let first = first.map_err(|_| Status::deadline_exceeded("no order was named in time"))??;
+    let first =
+        first.map_err(|_| Status::deadline_exceeded("no order received before the timeout"))??;
     let token = first.map(|message| message.token).unwrap_or_default();
     let unknown = || {
-        let told = "nobody waits for this command (any more)";
+        let told = "this command is no longer awaited";
         status::error(Code::NotFound, "UNKNOWN_EXEC", told, &[])
     };
     let waiting = context.pairings().take(&token).ok_or_else(unknown)?;

@@ -32,7 +32,8 @@ pub(crate) async fn opening(
     messages: &mut Streaming<v1::ExecRequest>,
 ) -> Result<v1::ExecOpen, Status> {
     let first = timeout(OPEN_MAX, messages.message()).await;
-    let first = first.map_err(|_| Status::deadline_exceeded("no command was named in time"))??;
+    let first = first
+        .map_err(|_| Status::deadline_exceeded("no command received before the timeout"))??;
     opened(first)
 }
 
@@ -66,7 +67,7 @@ pub(crate) async fn pass_down(
 
 fn check_later(message: &v1::ExecRequest) -> Result<(), Status> {
     match &message.kind {
-        Some(FromUser::Open(_)) => Err(invalid("the command was named already")),
+        Some(FromUser::Open(_)) => Err(invalid("the command was already sent")),
         Some(FromUser::Input(bytes)) => {
             let limit = ("EXEC_INPUT_BYTES_MAX", EXEC_INPUT_BYTES_MAX);
             check_bytes("a message of input", bytes.len(), limit)
@@ -79,7 +80,7 @@ fn check_bytes(what: &str, bytes: usize, (limit_name, limit): (&str, usize)) -> 
     if bytes <= limit {
         return Ok(());
     }
-    let message = format!("{what} is of {bytes} bytes, over the limit of {limit} ({limit_name})");
+    let message = format!("{what} has {bytes} bytes, over the limit of {limit} ({limit_name})");
     let metadata = [
         ("limit_name", limit_name.to_owned()),
         ("limit", limit.to_string()),

@@ -175,15 +175,15 @@ fn why_it_waits(state: &State, job: &Job, explanation: &Explanation) -> String {
         None if job.phase.is_terminal() => "the job has ended".to_owned(),
         None if explanation.waiting_units == 0 => match &job.suspension {
             Some(suspension) => format!(
-                "{}; nothing else of it waits",
+                "{}; no other unit of it waits",
                 Blocker::Suspended {
                     author: suspension.author.clone(),
                     reason: suspension.reason.clone(),
                 }
             ),
-            None => "nothing of the job waits".to_owned(),
+            None => "no unit of the job waits".to_owned(),
         },
-        None => "there is room; the job is about to be placed".to_owned(),
+        None => "resources are free; the job is about to be placed".to_owned(),
     }
 }
 

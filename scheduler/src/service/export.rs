@@ -45,7 +45,7 @@ pub(crate) fn stream(context: &Context, state: State, places: [OwnedSemaphorePer
         if let Err(error) = sent
             && error.kind() != io::ErrorKind::BrokenPipe
         {
-            let status = Status::internal(format!("the state cannot be written: {error}"));
+            let status = Status::internal(format!("cannot serialize the state: {error}"));
             drop(sender.blocking_send(Err(status)));
         }
     });

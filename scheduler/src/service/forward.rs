@@ -71,12 +71,12 @@ impl Forwarder {
                     &[],
                     RETRY,
                 ),
-                TrySendError::Closed(_) => unknown("this replica stops"),
+                TrySendError::Closed(_) => unknown("this replica is stopping"),
             })?;
         match timeout_at(deadline, answer).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(unknown("this replica stops")),
-            Err(_) => Err(unknown("the leader did not answer in time")),
+            Ok(Err(_)) => Err(unknown("this replica is stopping")),
+            Err(_) => Err(unknown("the leader did not answer before the timeout")),
         }
     }
 }
@@ -155,7 +155,7 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Fo
             biased;
             answered = client.forward_writes(request) => answered,
             () = leaders.another_than(Some(&leader.address)), if !hands_over => {
-                Err(unknown("another replica leads by now"))
+                Err(unknown("another replica leads now"))
             }
         },
         Err(status) => Err(status),

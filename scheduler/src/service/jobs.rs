@@ -32,7 +32,7 @@ pub(crate) struct Jobs(pub(crate) Context);
 
 /// Error for an outcome of another kind of write.
 pub(crate) fn mismatched() -> Status {
-    Status::internal("a write was answered with the outcome of another kind of write")
+    Status::internal("unexpected kind of outcome of a write")
 }
 
 #[tonic::async_trait]

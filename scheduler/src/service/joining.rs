@@ -68,7 +68,7 @@ impl JoinService for Joining {
         )
         .await?;
         let certificate_pem = self.sign(&authority, &csr, &host)?;
-        tracing::info!(host, "a worker has joined, and was given a certificate");
+        tracing::info!(host, "worker joined, certificate issued");
         Ok(Response::new(v1::JoinResponse {
             certificate_pem,
             authorities_pem,
@@ -85,7 +85,7 @@ impl JoinService for Joining {
             return Err(status::error(
                 Code::PermissionDenied,
                 "NOT_A_WORKER",
-                "certificates are renewed for whom the certificate at hand speaks for, and this one is no worker's",
+                "only a worker's certificate can be renewed, and the caller's is none",
                 &[],
             ));
         };
@@ -110,14 +110,14 @@ impl Joining {
             return Err(status::error(
                 Code::FailedPrecondition,
                 "NO_TLS",
-                "this cluster has no certificates: its workers need none",
+                "this cluster does not use certificates: its workers need none",
                 &[],
             ));
         };
         let read = tokio::fs::read_to_string(path).await;
         read.map_err(|error| {
-            tracing::error!(path = %path.display(), %error, "`tls.ca` cannot be read");
-            Status::unavailable("this replica cannot read its authorities now")
+            tracing::error!(path = %path.display(), %error, "cannot read `tls.ca`");
+            Status::unavailable("this replica cannot read its authorities")
         })
     }
 
@@ -127,8 +127,8 @@ impl Joining {
             status::error(
                 Code::FailedPrecondition,
                 "NO_AUTHORITY_KEY",
-                "this replica signs no certificates: give it the authority's key (`tls.ca_key`), or make \
-                 the worker's certificate by `muster cert worker`",
+                "this replica cannot sign certificates: configure the authority's key (`tls.ca_key`), or \
+                 create the worker's certificate with `muster cert worker`",
                 &[],
             )
         })
@@ -166,7 +166,7 @@ impl Joining {
             return Err(status::error(
                 Code::Unauthenticated,
                 BAD_JOIN_TOKEN,
-                "the join token is none here (any more): an admin makes another one by `muster worker token create`",
+                "invalid or expired join token; ask an admin for a new one (`muster worker token create`)",
                 &[],
             ));
         }
@@ -202,7 +202,7 @@ fn bad_csr(error: &IssueError) -> Status {
 /// replica.
 fn unsigned(error: &IssueError) -> Status {
     tracing::error!(%error, "this replica cannot sign certificates");
-    Status::unavailable("this replica cannot sign certificates now: its log tells why")
+    Status::unavailable("this replica cannot sign certificates; see its log")
 }
 
 #[cfg(test)]

@@ -168,7 +168,7 @@ async fn change_join_tokens(context: &Context, write: Kind) -> Result<Outcome, S
             let revision = at(use_join_token_command(request)).await?;
             Ok(Outcome::UseJoinToken(v1::UseJoinTokenResponse { revision }))
         }
-        _ => Err(Status::internal("a change of access is none")),
+        _ => Err(Status::internal("unexpected write kind")),
     }
 }
 
@@ -210,7 +210,7 @@ pub(crate) fn check_specs(context: &Context, command: &Command) -> Result<(), St
             of_job.push(Violation {
                 field: "partition_grace_ms".to_owned(),
                 rule: format!(
-                    "must be at least {least_ms} in this cluster, whose workers beat every {} ms",
+                    "must be at least {least_ms} in this cluster with a heartbeat interval of {} ms",
                     timings.beat_ms
                 ),
             });
@@ -293,9 +293,7 @@ async fn submit(
     let began_ns = now_ns();
     let (revision, answer) = propose(context, command).await?;
     let Answer::Job(JobId(job_id)) = answer else {
-        return Err(Status::internal(
-            "a submission was answered with something else than a job",
-        ));
+        return Err(Status::internal("unexpected outcome of a submission"));
     };
     // A job's id is the revision of its submission.
     let repeated = job_id != revision.get();
@@ -320,7 +318,7 @@ async fn block(context: &Context, request: v1::BlockRequest) -> Result<v1::Block
         ..
     } = &mut command
     else {
-        return Err(Status::internal("a block is no block"));
+        return Err(Status::internal("unexpected block command"));
     };
     let state = context.fork();
     let impact = impact::of_block(&state, target, block.planned.is_some());
@@ -353,7 +351,7 @@ async fn transfer(
             status::error(
                 Code::FailedPrecondition,
                 "NO_OTHER_REPLICA",
-                "there is no other voter that is heard and up to date, and could lead",
+                "no other voter is reachable and up to date",
                 &[],
             )
         })?,
@@ -380,7 +378,7 @@ pub(crate) fn membership_status(error: &MembershipError) -> Status {
         MembershipError::NotTaken { .. } | MembershipError::Unknown | MembershipError::Stopped => {
             status::error(Code::Unavailable, UNREACHABLE, &message, &[])
         }
-        // A new leader has not heard from all voters yet: a retry may help.
+        // A new leader has no contact to some voters yet: a retry may help.
         MembershipError::VotersSilent { .. } => {
             status::error(Code::Unavailable, "NO_QUORUM", &message, &[])
         }

@@ -98,8 +98,8 @@ fn sources(unit: &Unit, task: TaskIndex) -> Vec<Source> {
 
 fn unknown_attempt(request: &v1::StreamLogsRequest, all: &[Source]) -> String {
     let asked = match request.epoch {
-        0 => format!("it has no such attempt as {}", request.attempt),
-        epoch => format!("it has no such attempt as that of epoch {epoch}"),
+        0 => format!("it has no attempt {}", request.attempt),
+        epoch => format!("it has no attempt of epoch {epoch}"),
     };
     let newest_first = all.iter().rev().take(ATTEMPTS_NAMED_MAX);
     let names: Vec<String> = newest_first
@@ -109,7 +109,7 @@ fn unknown_attempt(request: &v1::StreamLogsRequest, all: &[Source]) -> String {
         return format!("{asked}, or any other yet");
     }
     format!(
-        "{asked}, or it is forgotten; there are, newest first: {}",
+        "{asked}, or it is no longer kept; kept attempts, newest first: {}",
         names.join(", ")
     )
 }
@@ -128,7 +128,7 @@ pub(crate) fn out_of_reach(
         .collect();
     let Source { attempt, .. } = source;
     let mut message = format!(
-        "the output of task {} of job {} in attempt {attempt} lies on {}, whose worker is not connected to the leader",
+        "the output of task {} of job {} in attempt {attempt} is on {}, whose worker is not connected to the leader",
         request.task,
         request.job_id,
         if hosts.is_empty() {
@@ -140,7 +140,7 @@ pub(crate) fn out_of_reach(
     let others = others_in_reach(state, request, source, is_connected);
     if !others.is_empty() {
         message.push_str(&format!(
-            "; within reach is the output of attempt {}",
+            "; the output of attempt {} is available",
             others.join(", ")
         ));
     }
@@ -185,7 +185,7 @@ fn host_with_health(state: &State, host: HostId) -> String {
         Some(HostHealth::Up) => "",
         Some(HostHealth::Suspect) => " (suspect)",
         Some(HostHealth::Lost) => " (lost)",
-        None => " (not known any more)",
+        None => " (no longer known)",
     };
     format!("host `{}`{health}", host_name(state, host))
 }

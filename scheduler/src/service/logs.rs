@@ -103,7 +103,7 @@ impl Relayed {
 fn broken(leader: &str, status: Status) -> Status {
     if ErrorReport::of(&status).reason.is_empty() {
         Status::unavailable(format!(
-            "the connection to the leader at {leader} broke: {}",
+            "connection to the leader at {leader} lost: {}",
             status.message()
         ))
     } else {

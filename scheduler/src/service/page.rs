@@ -119,7 +119,7 @@ pub(crate) fn damaged(field: &str, token: &str) -> Status {
     status::error(
         Code::InvalidArgument,
         "INVALID_REQUEST",
-        &format!("{field}: `{shown}` is not a token of an earlier answer"),
+        &format!("{field}: `{shown}` is not a valid page token"),
         &[("field", field.to_owned())],
     )
 }

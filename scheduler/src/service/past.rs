@@ -181,7 +181,7 @@ fn refused(error: &PastError) -> (&'static str, Status) {
             "REVISION_TOO_OLD",
             &format!(
                 "{message}; another replica may keep more, and backups reach further back: `muster \
-                 snapshot inspect` tells of which revision one is"
+                 snapshot inspect` shows the revision of a backup"
             ),
             &[number("oldest", oldest)],
         ),
@@ -198,7 +198,7 @@ fn refused(error: &PastError) -> (&'static str, Status) {
             ("failed", status)
         }
         PastError::Stopped | PastError::Unreadable { .. } => {
-            tracing::error!(%error, "the past cannot be told");
+            tracing::error!(%error, "cannot rebuild a past state");
             let unavailable = Code::Unavailable;
             let status = status::retryable(unavailable, "UNREADABLE", &message, &[], RETRY);
             ("failed", status)
@@ -208,8 +208,7 @@ fn refused(error: &PastError) -> (&'static str, Status) {
 
 fn busy() -> Status {
     let message = format!(
-        "this replica is busy: it puts the state of another revision together, {VIEWS_MAX} at a time \
-         (VIEWS_MAX); ask again"
+        "this replica is busy rebuilding another revision, {VIEWS_MAX} at a time (VIEWS_MAX); try again"
     );
     let facts = [
         ("limit_name", "VIEWS_MAX".to_owned()),
@@ -228,9 +227,7 @@ fn late(revision: u64) -> Status {
     status::retryable(
         Code::DeadlineExceeded,
         "VIEW_NOT_READY",
-        &format!(
-            "the state at revision {revision} is still being put together; ask again, and it may be there"
-        ),
+        &format!("the state at revision {revision} is still being rebuilt; try again"),
         &[],
         RETRY,
     )
@@ -289,9 +286,9 @@ mod tests {
         sleep(KEPT / 2).await;
         lock(&views.0).view.as_mut().unwrap().used = Instant::now();
         sleep(KEPT).await;
-        assert!(lock(&views.0).view.is_some(), "somebody looked");
+        assert!(lock(&views.0).view.is_some(), "the view was used");
         sleep(KEPT).await;
-        assert!(lock(&views.0).view.is_none(), "nobody looked");
+        assert!(lock(&views.0).view.is_none(), "the view was not used");
         forgetting.await.unwrap();
     }
 }

@@ -44,7 +44,7 @@ impl Addresses {
         let known = member.or_else(|| self.configured.get(&replica).cloned());
         known.ok_or_else(|| PeerError::Unreachable {
             replica,
-            detail: "it is no member of the group, and not among the configured peers".to_owned(),
+            detail: "neither a member of the group nor a configured peer".to_owned(),
         })
     }
 }
@@ -117,7 +117,7 @@ impl PeerPool {
 
 fn connect(dialer: &Dialer, address: &str) -> Result<Channel, Status> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|error| Status::internal(format!("`{address}` is no address: {error}")))?;
+        .map_err(|error| Status::internal(format!("invalid address `{address}`: {error}")))?;
     let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
@@ -248,7 +248,7 @@ mod tests {
         let unknown = addresses.of(ReplicaId(5)).unwrap_err().to_string();
         assert_eq!(
             unknown,
-            "replica 5 did not answer: it is no member of the group, and not among the configured peers"
+            "replica 5 did not answer: neither a member of the group nor a configured peer"
         );
     }
 

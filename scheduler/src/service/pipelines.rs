@@ -32,9 +32,7 @@ pub(crate) async fn submit(
     }
     let (revision, answer) = propose(context, command).await?;
     let Answer::Pipeline(pipeline) = answer else {
-        return Err(Status::internal(
-            "a submission was answered with something else than a pipeline",
-        ));
+        return Err(Status::internal("unexpected outcome of a submission"));
     };
     // The command takes one revision for the pipeline and one for every job, and these are their ids.
     let job_ids: Vec<u64> = (pipeline.get() + 1..).take(count).collect();

@@ -23,7 +23,8 @@ pub(crate) async fn get(
         Some(leader) => {
             let mut client = context.peers.client(&leader.address)?;
             let answer = timeout_at(deadline, client.forward_progress(request)).await;
-            let late = |_| Status::deadline_exceeded("the leader did not answer in time");
+            let late =
+                |_| Status::deadline_exceeded("the leader did not answer before the timeout");
             Ok(answer.map_err(late)??.into_inner())
         }
         None => Err(status::not_leader(None)),

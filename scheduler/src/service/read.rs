@@ -27,7 +27,7 @@ pub(crate) async fn state(
         status::error(
             Code::InvalidArgument,
             "INVALID_REQUEST",
-            &format!("consistency: {consistency} is not known"),
+            &format!("consistency: unknown value {consistency}"),
             &[],
         )
     })?;
@@ -82,7 +82,7 @@ async fn catch_up(context: &Context, leaders: &Leaders, deadline: Instant) -> Re
             Ok(Err(error)) => error,
             // The error of the last completed attempt is more informative than this timeout.
             Err(_) => before.take().unwrap_or_else(|| {
-                ReadError::NoQuorum("the request's deadline is over".to_owned())
+                ReadError::NoQuorum("the request's deadline has passed".to_owned())
             }),
         };
         if Instant::now() + RETRY >= deadline {

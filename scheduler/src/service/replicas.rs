@@ -86,8 +86,8 @@ pub(crate) async fn change_here(
             warning: changed.warning.unwrap_or_default(),
         }),
         Ok(Ok(Err(error))) => Err(refusal(&error)),
-        Ok(Err(_)) => Err(unknown("leadership ended meanwhile")),
-        Err(_) => Err(unknown("it is still being carried out")),
+        Ok(Err(_)) => Err(unknown("leadership ended")),
+        Err(_) => Err(unknown("the change is still in progress")),
     }
 }
 
@@ -99,8 +99,7 @@ async fn step_aside(context: &Context, change: &MemberChange, force: Force) -> S
         return membership_status(&error);
     }
     let Some(successor) = handle.successor() else {
-        let message = "this replica leads, and there is no other voter that is heard and up to date, and could lead: \
-                       promote another one first";
+        let message = "this replica leads, and no other voter is reachable and up to date: promote another one first";
         return status::error(Code::FailedPrecondition, "NO_OTHER_REPLICA", message, &[]);
     };
     match handle.transfer_leader(successor).await {

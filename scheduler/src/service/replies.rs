@@ -235,7 +235,7 @@ pub(crate) fn injected_gpu(request: &v1::InjectFaultRequest) -> Result<Option<Gp
     let what = { request.injection.as_ref() }.and_then(|injection| injection.what.as_ref());
     let (field, gpu) = match what {
         None => {
-            let rule = "must say what the host is to see";
+            let rule = "must contain a fault to inject";
             return Err(InvalidField::new("injection", rule).into());
         }
         Some(What::Signal(signal)) => ("injection.signal.gpu", &signal.gpu),
@@ -280,13 +280,13 @@ fn check_reading(rules: &RuleSet, reading: &v1::InjectedReading) -> Result<(), I
         (_, "") => ComponentKind::Gpu,
         ("", _) => ComponentKind::Nic,
         _ => {
-            let rule = "must name a GPU or an adapter, not both";
+            let rule = "must be a GPU or an adapter, not both";
             return Err(InvalidField::new("injection.reading.adapter", rule));
         }
     };
     let Some(rule) = rules.rule(&reading.rule) else {
         let problem = format!(
-            "no rule is called `{}` (muster health rules lists them)",
+            "unknown rule `{}` (`muster health rules` lists them)",
             reading.rule
         );
         return Err(InvalidField::new("injection.reading.rule", problem));
@@ -298,7 +298,7 @@ fn check_reading(rules: &RuleSet, reading: &v1::InjectedReading) -> Result<(), I
     };
     if read_of != of {
         let (name, about) = (&rule.id, rule.component);
-        let problem = format!("rule {name} is about a {about}, and this is a {of}");
+        let problem = format!("rule {name} applies to a {about}, and this is a {of}");
         return Err(InvalidField::new("injection.reading.rule", problem));
     }
     let sides = rule.degraded.when.iter().chain(&rule.fatal.when);
@@ -309,7 +309,7 @@ fn check_reading(rules: &RuleSet, reading: &v1::InjectedReading) -> Result<(), I
     let unknown = { reading.metrics.keys() }.find(|metric| !known.contains(metric.as_str()));
     let problem = match unknown {
         Some(metric) => format!("rule {} has no `{metric}`; it has", rule.id),
-        None if reading.metrics.is_empty() => format!("needs a figure; rule {} has", rule.id),
+        None if reading.metrics.is_empty() => format!("needs a metric; rule {} has", rule.id),
         None => return Ok(()),
     };
     let problem = format!("{problem} {}", names.join(", "));
@@ -369,7 +369,7 @@ pub(crate) async fn inject(
             Code::DeadlineExceeded,
             HOST_UNREACHABLE,
             &format!(
-                "the worker of host `{}` did not answer in time",
+                "the worker of host `{}` did not answer before the timeout",
                 request.host
             ),
             &[("host", request.host)],

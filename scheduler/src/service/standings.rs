@@ -70,7 +70,7 @@ fn unknown(word: &str) -> Status {
         Code::InvalidArgument,
         "INVALID_REQUEST",
         &format!(
-            "phases: `{shown}` is no phase; known are {}",
+            "phases: unknown phase `{shown}`; known are {}",
             Phase::all_words()
         ),
         &[("field", "phases".to_owned())],

@@ -30,7 +30,7 @@ pub(crate) fn until_stopped<M: Send + 'static>(
 }
 
 fn stopped() -> Status {
-    let message = "this replica stops: go on with another one";
+    let message = "this replica is stopping: continue at another one";
     status::error(Code::Unavailable, "STOPPED", message, &[])
 }
 

@@ -59,7 +59,7 @@ impl Drop for Unanswered<'_> {
 
 /// Answer for a caller that has gone.
 fn gone() -> Status {
-    let message = "the caller has gone: whether it took effect is not known";
+    let message = "the caller has gone: the outcome is unknown";
     status::error(Code::Cancelled, UNKNOWN_OUTCOME, message, &[])
 }
 

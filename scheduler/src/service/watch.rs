@@ -70,7 +70,7 @@ fn filter(request: &v1::WatchRequest) -> Result<WatchFilter, Status> {
         .iter()
         .map(|number| {
             v1::EventKind::try_from(*number).map_err(|_| {
-                let message = format!("kinds: {number} is not known");
+                let message = format!("kinds: unknown value {number}");
                 status::error(Code::InvalidArgument, "INVALID_REQUEST", &message, &[])
             })
         })
@@ -157,7 +157,7 @@ fn ended(end: WatchEnd, position: Revision) -> Status {
     let metadata = [(RESUME_KEY, position.to_string())];
     match end {
         WatchEnd::TooSlow => {
-            let message = format!("this client does not keep up; go on from revision {position}");
+            let message = format!("this client does not keep up; resume from revision {position}");
             status::error(
                 Code::ResourceExhausted,
                 "WATCH_TOO_SLOW",
@@ -167,7 +167,7 @@ fn ended(end: WatchEnd, position: Revision) -> Status {
         }
         WatchEnd::Stopped => {
             let message =
-                format!("this replica stops; go on from revision {position} at another one");
+                format!("this replica is stopping; resume from revision {position} at another one");
             status::error(Code::Unavailable, "STOPPED", &message, &metadata)
         }
     }

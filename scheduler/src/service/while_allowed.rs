@@ -54,7 +54,7 @@ mod tests {
         let looked_at = Arc::clone(&is_over);
         let look: Look = Arc::new(move || {
             if looked_at.load(Ordering::Acquire) {
-                return Err(Status::permission_denied("not any more"));
+                return Err(Status::permission_denied("no longer permitted"));
             }
             Ok(())
         });

@@ -101,7 +101,7 @@ struct Incoming {
 fn impostor(caller: &Caller, name: &str) -> Option<String> {
     match caller {
         Caller::Worker(proven) if proven != name => Some(format!(
-            "host `{name}` was presented with the certificate of worker `{proven}`: make one for it by \
+            "host `{name}` registered with the certificate of worker `{proven}`: create its own with \
              `muster cert worker {name}`"
         )),
         _ => None,
@@ -128,7 +128,7 @@ impl Incoming {
         match self.hello(&to_worker).await {
             Ok(hello) => self.tell(hello).await,
             Err(status) => {
-                tracing::info!(%status, "a worker's stream did not begin");
+                tracing::info!(%status, "worker stream did not begin");
                 return;
             }
         }
@@ -142,12 +142,12 @@ impl Incoming {
                 Ok(Some(message)) => message,
                 Ok(None) => return,
                 Err(status) => {
-                    tracing::debug!(session = self.session.0, %status, "a worker's stream broke");
+                    tracing::debug!(session = self.session.0, %status, "worker stream broke");
                     return;
                 }
             };
             if let Err(status) = self.take(message, &to_worker).await {
-                tracing::warn!(session = self.session.0, %status, "a worker's message is not valid");
+                tracing::warn!(session = self.session.0, %status, "invalid message of a worker");
                 return;
             }
         }
@@ -157,7 +157,7 @@ impl Incoming {
         let first = timeout(HELLO_TIMEOUT, self.messages.message())
             .await
             .map_err(|_| {
-                Status::deadline_exceeded("the worker did not present itself in time")
+                Status::deadline_exceeded("no `Hello` from the worker before the timeout")
             })??;
         let Some(v1::WorkerMessage {
             kind: Some(FromWire::Hello(hello)),
@@ -175,7 +175,7 @@ impl Incoming {
             Err(invalid) => {
                 let rejection = invalid.within("registration").into();
                 drop(to_worker.try_send(ToWorker::Close(CloseReason::Rejected(rejection))));
-                return Err(Status::invalid_argument("the registration is not valid"));
+                return Err(Status::invalid_argument("invalid registration"));
             }
         };
         if let Some(rule) = impostor(&self.caller, &registration.name) {
@@ -186,7 +186,7 @@ impl Incoming {
             let rejection = Rejection::InvalidRegistration(violation);
             drop(to_worker.try_send(ToWorker::Close(CloseReason::Rejected(rejection))));
             return Err(Status::permission_denied(
-                "the certificate speaks for another host",
+                "the certificate belongs to another host",
             ));
         }
         Ok(LeaderInput::Hello {
@@ -222,7 +222,7 @@ impl Incoming {
             }
             Some(FromWire::Hello(_)) => {
                 return Err(Status::invalid_argument(
-                    "`Hello` opens a stream and comes once",
+                    "`Hello` is only valid as the first message",
                 ));
             }
             // A message of a newer worker, unknown to this leader.
@@ -310,7 +310,7 @@ fn closed(reason: &CloseReason) -> Status {
         CloseReason::Busy => status::retryable(
             Code::ResourceExhausted,
             "OVERLOADED",
-            "the leader could not take the registration now",
+            "the leader is too busy for the registration",
             &[],
             Duration::from_millis(500),
         ),

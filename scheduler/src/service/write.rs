@@ -30,10 +30,9 @@ pub(crate) const UNREACHABLE: &str = "UNREACHABLE";
 /// Reason of a refusal for load.
 const OVERLOADED: &str = "OVERLOADED";
 /// Message if a leader has lost its majority meanwhile.
-const NOBODY_LEADS: &str =
-    "this replica has lost sight of the leader while the write was under way";
+const NOBODY_LEADS: &str = "this replica lost contact to the leader during the write";
 /// Message if a majority or another participant does not answer in time.
-const NOT_DONE_YET: &str = "it was not done in time, and may be done yet";
+const NOT_DONE_YET: &str = "the write timed out and may still take effect";
 /// Wait before a write is tried again.
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -344,10 +343,10 @@ mod tests {
 
     #[test]
     fn a_change_that_waits_for_a_silent_replica_says_so_when_its_time_is_over() {
-        let over = || failed(UNKNOWN_OUTCOME, "it is still being carried out");
+        let over = || failed(UNKNOWN_OUTCOME, "the change is still in progress");
         let mut earlier = Earlier::default();
         let told = earlier.weigh(over());
-        assert_eq!(told.message(), "it is still being carried out");
+        assert_eq!(told.message(), "the change is still in progress");
         let silent = failed(UNREACHABLE, "replica 4 does not answer");
         let told = earlier.weigh(silent);
         assert_eq!(told.message(), "replica 4 does not answer");

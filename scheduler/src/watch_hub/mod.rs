@@ -2,7 +2,7 @@
 //!
 //! One pump reads each event once from the replicated event log as it is applied and queues it to the
 //! subscribers, by job. A resumed watch first reads the log up to the pump's position and is then joined to
-//! the pump without a gap. Queues are bounded: a watcher that does not keep up is dropped and told to resume
+//! the pump without a gap. Queues are bounded: a watcher that does not keep up is dropped and must resume
 //! from the newest revision that it received, here or on any other replica.
 
 mod filter;

@@ -20,10 +20,7 @@ pub(crate) async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Op
         if let Some(value) = check().await {
             return value;
         }
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "not in time: {what}"
-        );
+        assert!(tokio::time::Instant::now() < deadline, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -220,7 +220,7 @@ impl Session {
             FromLeader::InjectFault(inject) => {
                 let what = inject.injection.and_then(|injection| injection.what);
                 let Some(v1::injection::What::Signal(signal)) = what else {
-                    unreachable!("only signals are injected here: {what:?}")
+                    unreachable!("only signals can be injected here: {what:?}")
                 };
                 seen.faults.remove(&signal.gpu);
                 seen.faults

@@ -412,7 +412,7 @@ async fn a_follower_that_stops_does_not_end_what_is_read_through_it() {
         let update = logs.next().await.unwrap();
         // The task goes on: an end would be one that nobody can tell from its own.
         if let LogUpdate::Resumed { cause, .. } = update.expect("it goes on") {
-            assert!(cause.contains("this replica stops"), "{cause}");
+            assert!(cause.contains("this replica is stopping"), "{cause}");
             return;
         }
     }

@@ -143,7 +143,7 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
     let wrong = inject(&["reading", &place, "gpu_reset_required", "required"]).await;
     assert_eq!(wrong.code, 64, "{wrong:?}");
     for (rule, figure, told) in [
-        ("gpu_reset", "required=1", "no rule is called `gpu_reset`"),
+        ("gpu_reset", "required=1", "unknown rule `gpu_reset`"),
         ("gpu_reset_required", "needed=1", "it has required"),
         (
             "fs_readonly",

@@ -85,7 +85,7 @@ async fn voters(cluster: &Cluster) -> Vec<u64> {
 }
 
 fn is_removed(message: &str) -> bool {
-    message.contains("the group has removed this replica")
+    message.contains("this replica was removed from the group")
 }
 
 /// Waits until a replica's process has ended because the group removed it.
@@ -182,7 +182,7 @@ async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
     let reused = format!("{id}={}", cluster.addresses[leader]);
     let reused = cluster.muster(&["cluster", "add", &reused]).await;
     assert!(
-        reused.stderr.contains("an id is never used again"),
+        reused.stderr.contains("ids are never reused"),
         "{reused:?}"
     );
     let expected = [

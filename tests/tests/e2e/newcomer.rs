@@ -273,5 +273,5 @@ async fn what_does_not_exist_is_named_beside_what_does() {
         "{no_task}"
     );
     let no_attempt = logs(&["--attempt", "2"]).await;
-    assert!(no_attempt.contains("no such attempt as 2"), "{no_attempt}");
+    assert!(no_attempt.contains("has no attempt 2"), "{no_attempt}");
 }

@@ -324,7 +324,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     ) {
         let Some(host) = self.sessions.host_of(id) else {
             // Replaced by a newer stream, or not registered: its lease is not extended.
-            tracing::debug!(session = id.0, "a beat of a stream that speaks for no host");
+            tracing::debug!(session = id.0, "heartbeat on a stream without a host");
             return;
         };
         if beat.leader > self.fence.epoch {
@@ -435,11 +435,11 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                 | ProposeError::Unknown
                 | ProposeError::Stopped),
             ) => {
-                tracing::info!(%error, "a batch of the leader has no outcome");
+                tracing::info!(%error, "batch without an outcome");
                 None
             }
             Err(error) => {
-                tracing::warn!(%error, "a batch of the leader was refused");
+                tracing::warn!(%error, "batch refused");
                 for (_, session) in in_flight.waiters.registrations {
                     self.sessions.end(session, CloseReason::Busy);
                 }

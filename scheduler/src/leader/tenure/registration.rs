@@ -30,7 +30,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         };
         if self.is_held(state, &registration) {
             let rejection = Rejection::HostIdentityTaken(registration.name.clone());
-            tracing::warn!(%rejection, "a worker was refused: its identity is in use");
+            tracing::warn!(%rejection, "registration refused: the worker's identity is in use");
             self.sessions.end(id, CloseReason::Rejected(rejection));
             return;
         }
@@ -66,11 +66,11 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
                 self.owed.insert(*host);
             }
             Ok(answer) => {
-                tracing::error!(?answer, "a registration was answered with something else");
+                tracing::error!(?answer, "unexpected outcome of a registration");
                 self.sessions.end(id, CloseReason::Busy);
             }
             Err(rejection) => {
-                tracing::warn!(%rejection, "a worker was refused");
+                tracing::warn!(%rejection, "registration refused");
                 self.sessions
                     .end(id, CloseReason::Rejected(rejection.clone()));
             }

@@ -102,8 +102,8 @@ impl Work {
     fn tell(self, result: Result<ReplicasChanged, ChangeError>) {
         telemetry::replicas_changed(result.is_ok());
         match &result {
-            Ok(_) => tracing::info!(what = self.what, "the replicas have changed"),
-            Err(error) => tracing::warn!(what = self.what, %error, "the replicas are not changed"),
+            Ok(_) => tracing::info!(what = self.what, "membership changed"),
+            Err(error) => tracing::warn!(what = self.what, %error, "membership change failed"),
         }
         for reply in self.replies {
             // The caller may be gone; a repeated request gets the result.
@@ -147,7 +147,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         });
         let answer = match planned {
             Ok(plan) if !plan.is_done => {
-                tracing::info!(%change, voters = ?plan.voters, "the replicas are being changed");
+                tracing::info!(%change, voters = ?plan.voters, "membership change started");
                 self.reform.is_unrecorded = true;
                 self.reform.work = Some(Work {
                     what: change.to_string(),
@@ -231,7 +231,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         }
         let handle = self.parts.handle.clone();
         self.reform.work = Some(Work {
-            what: "finishing a change that an earlier leader began".to_owned(),
+            what: "finishing an earlier leader's membership change".to_owned(),
             change: None,
             replies: Vec::new(),
             stage: Stage::Committing(async move { handle.finish_change().await }.boxed()),

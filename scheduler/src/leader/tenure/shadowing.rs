@@ -46,7 +46,9 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         let stored = self.parts.shadows.lock().push(now, status.term, &push);
         match stored {
             Ok(()) => self.rounds.stored_by(self.parts.settings.replica),
-            Err(error) => tracing::info!(%error, "this leadership's shadows are refused here"),
+            Err(error) => {
+                tracing::info!(%error, "own store refused this leadership's heartbeat times")
+            }
         }
         let asked = self.rounds.sets(VoterSets::of(&status));
         let own = self.parts.settings.replica;

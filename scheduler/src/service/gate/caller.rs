@@ -86,7 +86,7 @@ impl Caller {
             return Ok(());
         }
         Err(not_theirs(&format!(
-            "job {} is another user's, of queue `{}`, which your role does not count for",
+            "job {} belongs to another user and to queue `{}`, which your role does not cover",
             job.id, job.spec.queue
         )))
     }
@@ -124,7 +124,7 @@ impl Caller {
             return Ok(());
         }
         Err(not_theirs(
-            "your role does not let you into this task any more",
+            "your role no longer permits access to this task",
         ))
     }
 
@@ -190,7 +190,7 @@ impl Caller {
         {
             let bound: Vec<&str> = user.queues.iter().map(String::as_str).collect();
             return Err(not_theirs(&format!(
-                "you submit to {}, not to queue `{queue}`",
+                "you may submit to {}, not to queue `{queue}`",
                 bound.join(", ")
             )));
         }
@@ -202,7 +202,8 @@ impl Caller {
             return Ok(());
         }
         Err(not_theirs(&format!(
-            "job {id} is of user `{}` and of queue `{}`: its user may, users of the queue, and operators",
+            "job {id} belongs to user `{}` and queue `{}`: only its user, users of the queue, and \
+             operators may do this",
             job.spec.user, job.spec.queue
         )))
     }
@@ -223,7 +224,7 @@ impl fmt::Display for Caller {
 }
 
 fn gone() -> Status {
-    not_theirs("you were removed meanwhile, or your token has expired")
+    not_theirs("your user was removed, or your token has expired")
 }
 
 fn not_theirs(message: &str) -> Status {

@@ -72,7 +72,7 @@ impl Provider {
         }
         let user = rights(&self.groups, &proven).ok_or_else(|| {
             let message = format!(
-                "user `{}` is in no group that may do anything here: an admin adds one to `oidc.groups`",
+                "no group of user `{}` has a role here: ask an admin to add one to `oidc.groups`",
                 proven.user
             );
             refused("UNKNOWN_USER", message)

@@ -229,11 +229,7 @@ impl GateLayer {
         let taken = self.rates.take(&who, Instant::now(), STRANGERS);
         taken.map_err(|wait| {
             let limit = (STRANGERS.per_second, "STRANGERS_CALLS_PER_SECOND");
-            too_many(
-                "whoever calls from there without a certificate",
-                limit,
-                wait,
-            )
+            too_many("unauthenticated callers of that address", limit, wait)
         })
     }
 
@@ -292,7 +288,7 @@ fn counted(
 /// Name of an unauthenticated caller: its address.
 fn stranger(from: Option<SocketAddr>) -> String {
     let from = from.map_or_else(String::new, |address| address.ip().to_string());
-    format!("whoever calls without a certificate from {from}")
+    format!("unauthenticated callers of {from}")
 }
 
 /// The caller and its role.
@@ -311,7 +307,7 @@ fn who(
 }
 
 fn too_many(who: &str, (limit, limit_name): (u32, &str), wait: Duration) -> Refusal {
-    let message = format!("{who} makes more than {limit} calls a second ({limit_name})");
+    let message = format!("{who} exceeded {limit} calls per second ({limit_name})");
     let metadata = [
         ("limit_name", limit_name.to_owned()),
         ("limit", limit.to_string()),
@@ -326,7 +322,7 @@ fn too_many(who: &str, (limit, limit_name): (u32, &str), wait: Duration) -> Refu
 /// A connection without TLS information is refused where all connections are encrypted.
 fn unsecured() -> Refusal {
     Refusal {
-        status: Status::internal("the connection does not say whose it is"),
+        status: Status::internal("the connection has no TLS information"),
         caller: None,
     }
 }
@@ -335,9 +331,9 @@ fn too_weak(caller: &Caller, role: Option<Role>, need: Need) -> Refusal {
     let who = caller.to_string();
     let message = match role {
         Some(role) => {
-            format!("{who} has role `{role}`, and this takes {need}: ask the cluster's admins")
+            format!("{who} has role `{role}`, but this requires {need}: ask the cluster's admins")
         }
-        None => format!("{who} may not do this: it takes {need}"),
+        None => format!("{who} may not do this: it requires {need}"),
     };
     let metadata = [("needed", need.to_string())];
     Refusal {
@@ -366,12 +362,7 @@ async fn refuse(
         }
         None => {
             let (from, why) = (from.map(|from| from.to_string()), refusal.status.message());
-            tracing::debug!(
-                method = name,
-                from,
-                why,
-                "a call without a proof of who calls was refused"
-            );
+            tracing::debug!(method = name, from, why, "unauthenticated call refused");
         }
     }
     refusal.status

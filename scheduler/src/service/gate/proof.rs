@@ -37,14 +37,13 @@ pub(super) fn caller(
         Some(PeerRole::User(name)) => Err(refused(
             "UNKNOWN_USER",
             &format!(
-                "the certificate speaks for user `{name}`, who has no role here: an admin adds one by \
-                 `muster user add {name}`"
+                "user `{name}` of the certificate has no role here: ask an admin to add one (`muster user add {name}`)"
             ),
         )),
         None => Err(refused(
             "NO_CREDENTIAL",
-            "who are you? Send a token (MUSTER_TOKEN, or `token` of the context), or show a certificate \
-             (MUSTER_CERT and MUSTER_KEY)",
+            "authentication required: send a token (MUSTER_TOKEN, or `token` of the context) or a \
+             certificate (MUSTER_CERT and MUSTER_KEY)",
         )),
     }
 }
@@ -67,8 +66,8 @@ pub(super) fn federated(state: &State, federated: Federated) -> Result<Caller, S
     Err(refused(
         "USER_IS_LOCAL",
         &format!(
-            "user `{}` has a role of this cluster's own, by a token or a certificate of its own: use \
-             that, or an admin takes it away by `muster user remove`",
+            "user `{}` is a local user of this cluster: use its own token or certificate, or ask an admin \
+             to remove it (`muster user remove`)",
             federated.name
         ),
     ))
@@ -86,8 +85,7 @@ fn by_token(state: &State, token: &Token) -> Result<Caller, Status> {
         .ok_or_else(|| {
             refused(
                 "BAD_TOKEN",
-                "the token is none of a user here (any more): an admin gives another one by \
-            `muster user rotate`",
+                "invalid or revoked user token; ask an admin for a new one (`muster user rotate`)",
             )
         })
 }

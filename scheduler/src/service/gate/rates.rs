@@ -93,17 +93,21 @@ mod tests {
             rates.take("ada", begin, TEN),
             Err(Duration::from_millis(100))
         );
-        assert_eq!(rates.take("bob", begin, TEN), Ok(()), "each for themselves");
+        assert_eq!(
+            rates.take("bob", begin, TEN),
+            Ok(()),
+            "each user has its own bucket"
+        );
         let later = begin + Duration::from_millis(250);
         assert_eq!(rates.take("ada", later, TEN), Ok(()));
         assert_eq!(rates.take("ada", later, TEN), Ok(()));
         assert!(
             rates.take("ada", later, TEN).is_err(),
-            "two came in the time of two and a half"
+            "two tokens in the time of two and a half"
         );
         let much_later = later + Duration::from_secs(60);
         let taken = (0..10).filter(|_| rates.take("ada", much_later, TEN).is_ok());
-        assert_eq!(taken.count(), 3, "a bucket holds no more than it holds");
+        assert_eq!(taken.count(), 3, "a bucket does not exceed its size");
     }
 
     #[test]

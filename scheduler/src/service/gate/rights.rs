@@ -271,10 +271,7 @@ mod tests {
             assert!(!need(path).is_met_by(&Caller::Nobody, None), "{path}");
             assert!(need(path).is_met_by(&Caller::Replica, None), "{path}");
         }
-        assert!(
-            !VIEWER.is_met_by(&user, None),
-            "a user who was removed meanwhile"
-        );
+        assert!(!VIEWER.is_met_by(&user, None), "a user removed meanwhile");
         assert!(need("/grpc.health.v1.Health/Check").is_met_by(&Caller::Nobody, None));
     }
 }

@@ -67,9 +67,9 @@ impl Parcel {
     fn take(&self, bytes: u64) -> Result<(), Status> {
         let limit = self.room.of_request;
         if self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limit.bytes {
-            let what = format!("sends more than {} bytes in one request", limit.bytes);
+            let what = format!("sent more than {} bytes in one request", limit.bytes);
             let way = if limit.name.starts_with(SETTING) {
-                "send less at a time, or an admin raises it"
+                "send less at a time, or ask an admin to raise it"
             } else {
                 "send less at a time"
             };
@@ -80,11 +80,8 @@ impl Parcel {
         let before = held.get(&self.sender).copied().unwrap_or(0);
         if before.saturating_add(bytes) > limit.bytes {
             drop(held);
-            let what = format!(
-                "has requests of more than {} bytes that are not answered yet",
-                limit.bytes
-            );
-            let way = ("wait for answers before more is sent", Some(RETRY));
+            let what = format!("has more than {} bytes of unanswered requests", limit.bytes);
+            let way = ("wait for answers before sending more", Some(RETRY));
             return Err(self.refuse(&what, limit, way));
         }
         held.insert(self.sender.clone(), before + bytes);
@@ -164,7 +161,7 @@ mod tests {
         first.take(6).unwrap();
         let refused = first.take(1).unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
-        let said = "ada sends more than 10 bytes in one request (limits.a_request)";
+        let said = "ada sent more than 10 bytes in one request (limits.a_request)";
         assert!(refused.message().starts_with(said), "{refused}");
         assert_eq!(
             ErrorReport::of(&refused).metadata["limit_name"],
@@ -182,10 +179,7 @@ mod tests {
         drop(first);
         second.take(1).unwrap();
         drop(second);
-        assert!(
-            sizes.held.lock().unwrap().is_empty(),
-            "nothing stays behind"
-        );
+        assert!(sizes.held.lock().unwrap().is_empty(), "nothing is left");
     }
 
     #[tokio::test]
