@@ -139,7 +139,7 @@ async fn next_change(
             Ok(WatchUpdate::Events { .. }) | Err(ClientError::Compacted { .. }) => return Ok(()),
             Ok(WatchUpdate::Bookmark { .. }) => {}
             Ok(WatchUpdate::Resumed { replica, cause }) => {
-                screen.progress(&format!("note: {cause}; goes on with {replica}"));
+                screen.progress(&format!("note: {cause}; continuing with {replica}"));
             }
             Err(error) => return Err(error),
         }

@@ -225,7 +225,7 @@ fn the_printed_defaults_are_the_defaults() {
         let output = check(&file, role);
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert!(
-            text(&output.stdout).contains("other than by default: none"),
+            text(&output.stdout).contains("changed from the defaults: none"),
             "{}",
             text(&output.stdout)
         );
@@ -239,7 +239,7 @@ fn the_printed_defaults_are_the_defaults() {
         let output = check(&file, role);
         let told = text(&output.stdout);
         assert!(
-            told.contains(&format!("other than by default: {changed}\n")),
+            told.contains(&format!("changed from the defaults: {changed}\n")),
             "{told}"
         );
     }

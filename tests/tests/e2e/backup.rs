@@ -346,7 +346,7 @@ async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
     assert_eq!(told["members"].as_array().unwrap().len(), 3);
     let done = cluster.muster(&[&recover[..], &["--yes"]].concat()).await;
     assert_eq!(done.code, 0, "{}", done.stderr);
-    assert!(done.stderr.contains("lost for good"), "{}", done.stderr);
+    assert!(done.stderr.contains("permanently lost"), "{}", done.stderr);
     cluster.replicas[leader].start();
 
     let client = cluster.client_of(leader).await;

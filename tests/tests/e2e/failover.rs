@@ -224,7 +224,7 @@ async fn the_command_line_follows_a_job_over_the_death_of_every_replica() {
     assert_eq!(wait.code, 0, "{wait:?}");
     assert_eq!(logs.await.unwrap().ok(), "11\n");
     let followed = events.await.unwrap();
-    assert!(followed.stderr.contains("goes on with"), "{followed:?}");
+    assert!(followed.stderr.contains("continuing with"), "{followed:?}");
     let after = cluster
         .muster(&["job", "events", &job, "-o", "jsonl"])
         .await;

@@ -160,15 +160,15 @@ async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
     let added = cluster.muster(&["cluster", "add", &address]).await;
     assert_eq!(added.ok(), "replica 5 votes\n");
     let again = cluster.muster(&["cluster", "add", &address]).await;
-    assert_eq!(again.ok(), "replica 5 voted already\n");
+    assert_eq!(again.ok(), "replica 5 was already a voter\n");
     assert_eq!(voters(&cluster).await, [1, 2, 3, 4, 5]);
 
     let leader = cluster.leader(&client).await;
     let id = (leader + 1).to_string();
     let removed = cluster.muster(&["cluster", "remove", &id]).await;
-    assert_eq!(removed.ok(), format!("replica {id} is removed\n"));
+    assert_eq!(removed.ok(), format!("replica {id} was removed\n"));
     let again = cluster.muster(&["cluster", "remove", &id]).await;
-    assert_eq!(again.ok(), format!("replica {id} was removed already\n"));
+    assert_eq!(again.ok(), format!("replica {id} had already been removed\n"));
     eventually("the removed leader's process ends", async || {
         (!cluster.replicas[leader].is_running()).then_some(())
     })
@@ -215,7 +215,7 @@ async fn all_replicas_are_replaced_one_after_the_other_and_everybody_follows() {
             .muster(&["cluster", "replace", &(old + 1).to_string(), &named])
             .await;
         let expected = format!(
-            "replica {} votes in place of replica {}\n",
+            "replica {} replaces replica {}\n",
             new + 1,
             old + 1
         );

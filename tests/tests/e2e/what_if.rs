@@ -234,7 +234,7 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
         (
             &["--block-gpu", "node01:99"],
             1,
-            "host `node01` has no GPU of index 99",
+            "host `node01` has no GPU with index 99",
         ),
         (&["--queues", "bad.yaml"], 1, "bad.yaml:2:"),
         (
