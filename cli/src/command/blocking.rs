@@ -43,7 +43,13 @@ pub(crate) struct DrainOptions {
     /// With --drain: time that tasks get to leave; then they are killed [default: 5m]
     // Not with the id `deadline`: that is the option of every request, and options with the same id share one
     // value.
-    #[arg(long, visible_alias = "deadline", value_name = "DURATION", value_parser = parse::duration, requires = "drain")]
+    #[arg(
+        long,
+        visible_alias = "deadline",
+        value_name = "DURATION",
+        value_parser = parse::duration,
+        requires = "drain"
+    )]
     grace: Option<Duration>,
 }
 

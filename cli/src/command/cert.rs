@@ -80,7 +80,12 @@ pub(crate) struct Client {
 #[derive(Debug, Args)]
 struct Term {
     /// Validity in days
-    #[arg(long, value_name = "DAYS", default_value_t = CERTIFICATE_DAYS, value_parser = clap::value_parser!(u64).range(1..=DAYS_MAX))]
+    #[arg(
+        long,
+        value_name = "DAYS",
+        default_value_t = CERTIFICATE_DAYS,
+        value_parser = clap::value_parser!(u64).range(1..=DAYS_MAX)
+    )]
     days: u64,
 }
 

@@ -102,7 +102,13 @@ pub(crate) struct Drain {
     #[arg(required = true)]
     hosts: Vec<String>,
     /// Time for tasks to save their work and leave; then they are killed
-    #[arg(long, visible_alias = "deadline", value_name = "DURATION", value_parser = parse::duration, default_value = "5m")]
+    #[arg(
+        long,
+        visible_alias = "deadline",
+        value_name = "DURATION",
+        value_parser = parse::duration,
+        default_value = "5m"
+    )]
     grace: Duration,
     #[command(flatten)]
     options: BlockOptions,

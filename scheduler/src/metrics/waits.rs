@@ -78,7 +78,11 @@ mod tests {
         urgent.priority = 1;
         cluster.submit(urgent);
         cluster.wait(2_000);
-        assert_eq!(waited_ms(&cluster), 7_000, "independent of the jobs before it");
+        assert_eq!(
+            waited_ms(&cluster),
+            7_000,
+            "independent of the jobs before it"
+        );
         for step in plan(&cluster.state, cluster.now, Budget::default()).steps {
             assert!(cluster.apply(&step).result.is_ok(), "{step:?}");
         }

@@ -264,11 +264,7 @@ async fn tasks_run_through_a_restore_and_others_join_the_new_cluster() {
     let saved = admin(&cluster, &["snapshot", "save", file]).await;
     assert_eq!(saved.code, 0, "{}", saved.stderr);
     let again = admin(&cluster, &["snapshot", "save", file]).await;
-    assert!(
-        again.stderr.contains("is there already"),
-        "{}",
-        again.stderr
-    );
+    assert!(again.stderr.contains("already exists"), "{}", again.stderr);
     lose_and_restore(&mut cluster, file, &[]).await;
 
     let client = cluster.client_of(0).await;
@@ -592,7 +588,7 @@ async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
     let again = admin(&cluster, &export).await;
     assert_eq!(again.code, 64, "{}", again.stderr);
     assert!(
-        again.stderr.contains("audit.jsonl is there already"),
+        again.stderr.contains("audit.jsonl already exists"),
         "{}",
         again.stderr
     );

@@ -148,7 +148,7 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
         (
             "fs_readonly",
             "readonly=1",
-            "is about a host, and this is a gpu",
+            "applies to a host, and this is a gpu",
         ),
     ] {
         let wrong = inject(&["reading", &place, rule, figure]).await;
@@ -250,7 +250,7 @@ async fn a_ticket_is_opened_once_for_what_only_a_person_gives_back() {
     };
     let failed = open("exit 7").await;
     assert_eq!(failed.code, 1, "{failed:?}");
-    assert!(failed.stderr.contains("no ticket is open"), "{failed:?}");
+    assert!(failed.stderr.contains("no ticket opened"), "{failed:?}");
     for _ in 0..2 {
         let opened = open(&script).await;
         assert_eq!(opened.code, 0, "{opened:?}");

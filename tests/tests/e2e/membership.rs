@@ -168,7 +168,10 @@ async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
     let removed = cluster.muster(&["cluster", "remove", &id]).await;
     assert_eq!(removed.ok(), format!("replica {id} was removed\n"));
     let again = cluster.muster(&["cluster", "remove", &id]).await;
-    assert_eq!(again.ok(), format!("replica {id} had already been removed\n"));
+    assert_eq!(
+        again.ok(),
+        format!("replica {id} had already been removed\n")
+    );
     eventually("the removed leader's process ends", async || {
         (!cluster.replicas[leader].is_running()).then_some(())
     })
@@ -181,10 +184,7 @@ async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
     // Its id is never used again, and nothing that happened is untold.
     let reused = format!("{id}={}", cluster.addresses[leader]);
     let reused = cluster.muster(&["cluster", "add", &reused]).await;
-    assert!(
-        reused.stderr.contains("ids are never reused"),
-        "{reused:?}"
-    );
+    assert!(reused.stderr.contains("ids are never reused"), "{reused:?}");
     let expected = [
         (4, v1::ReplicaStanding::Learner),
         (4, v1::ReplicaStanding::Voter),
@@ -214,11 +214,7 @@ async fn all_replicas_are_replaced_one_after_the_other_and_everybody_follows() {
         let replaced = cluster
             .muster(&["cluster", "replace", &(old + 1).to_string(), &named])
             .await;
-        let expected = format!(
-            "replica {} replaces replica {}\n",
-            new + 1,
-            old + 1
-        );
+        let expected = format!("replica {} replaces replica {}\n", new + 1, old + 1);
         assert_eq!(replaced.ok(), expected);
         if old == 0 {
             // The dead one comes back and learns what became of it, from those that it knew.

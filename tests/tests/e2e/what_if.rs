@@ -215,7 +215,7 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
     let bad = "queues:\n  production: {guarantee: {amounts: {gpus: 1000}}}\n";
     drop(cluster.write("bad.yaml", bad));
     let cases: [(&[&str], i32, &str); 8] = [
-        (&[], 64, "--from-cluster needs a change to ask about"),
+        (&[], 64, "--from-cluster needs a change to predict"),
         (
             &["--submit", "nowhere.yaml"],
             64,

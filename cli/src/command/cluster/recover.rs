@@ -134,7 +134,11 @@ fn told(survivor: &Survivor, now: Timestamp) -> String {
 
 fn document(survivor: &Survivor, kept: Option<&str>) -> serde_json::Value {
     let loss = survivor.loss();
-    let member = |(peer, votes): &(Peer, bool)| serde_json::json!({"id": peer.id, "address": peer.address, "votes": votes});
+    let member = |(peer, votes): &(Peer, bool)| {
+        serde_json::json!({
+            "id": peer.id, "address": peer.address, "votes": votes,
+        })
+    };
     serde_json::json!({
         "cluster_id": survivor.cluster_id(),
         "replica_id": survivor.replica_id(),
