@@ -266,11 +266,7 @@ async fn tasks_run_through_a_restore_and_others_join_the_new_cluster() {
     let saved = admin(&cluster, &["snapshot", "save", file]).await;
     assert_eq!(saved.code, 0, "{}", saved.stderr);
     let again = admin(&cluster, &["snapshot", "save", file]).await;
-    assert!(
-        again.stderr.contains("is there already"),
-        "{}",
-        again.stderr
-    );
+    assert!(again.stderr.contains("already exists"), "{}", again.stderr);
     lose_and_restore(&mut cluster, file, &[]).await;
 
     let client = cluster.client_of(0).await;
@@ -348,7 +344,7 @@ async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
     assert_eq!(told["members"].as_array().unwrap().len(), 3);
     let done = cluster.muster(&[&recover[..], &["--yes"]].concat()).await;
     assert_eq!(done.code, 0, "{}", done.stderr);
-    assert!(done.stderr.contains("lost for good"), "{}", done.stderr);
+    assert!(done.stderr.contains("permanently lost"), "{}", done.stderr);
     cluster.replicas[leader].start();
 
     let client = cluster.client_of(leader).await;
@@ -443,7 +439,7 @@ async fn a_replica_says_at_its_start_that_it_cannot_write_backups() {
     let warning = eventually("a warning", async || {
         let printed = cluster.replicas[0].printed();
         let mut lines = printed.lines();
-        let found = lines.find(|line| line.contains("can write no backups"));
+        let found = lines.find(|line| line.contains("`backup.dir` is not writable"));
         found.map(str::to_owned)
     })
     .await;
@@ -594,7 +590,7 @@ async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
     let again = admin(&cluster, &export).await;
     assert_eq!(again.code, 64, "{}", again.stderr);
     assert!(
-        again.stderr.contains("audit.jsonl is there already"),
+        again.stderr.contains("audit.jsonl already exists"),
         "{}",
         again.stderr
     );

@@ -176,7 +176,7 @@ async fn an_unknown_queue_is_named_with_the_way_out() {
         1,
         "error: the command line: cannot submit the job: queue `nope` does not exist; \
          `muster queue list` shows those that do\n \
-         help: `muster queue set` makes one\n",
+         help: create it with `muster queue set`\n",
     );
     // If one of several jobs is refused, none is submitted.
     let text = "name: a\ncommand: [\"true\"]\n---\nname: b\nqueue: nope\ncommand: [\"true\"]\n";
@@ -242,7 +242,7 @@ async fn cancelling_what_has_ended_or_never_was_is_refused() {
     run.fails(
         1,
         "error: job 99999999: cannot cancel the job: job 99999999 does not exist, or ended so long \
-         ago that it is forgotten\n help: `muster job list` shows the jobs that the cluster remembers\n",
+         ago that it is forgotten\n help: `muster job list` shows the known jobs\n",
     );
     let after = client.get_job(job, 1, v1::Consistency::Linearizable).await;
     assert_eq!(after.unwrap().phase(), v1::JobPhase::Succeeded);

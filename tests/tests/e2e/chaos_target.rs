@@ -156,7 +156,7 @@ async fn what_is_not_known_not_allowed_or_not_what_it_is_said_to_be_is_refused()
         "--repetitions",
         "2",
     ];
-    refused(&with(&killed), &["another process id"]).await;
+    refused(&with(&killed), &["gets a new id"]).await;
     refused(&["chaos", "run", "--allow", "block-gpu"], &["--target"]).await;
     let own = std::process::id().to_string();
     let words = [

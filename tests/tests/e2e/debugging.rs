@@ -97,7 +97,7 @@ async fn nonsense_is_refused_with_what_would_be_right() {
             "a level is one of off, error",
         ),
         (&["h2=debug"], 64, "--replica <ID>"),
-        (&["--replica", "7", "debug"], 1, "there is no replica 7"),
+        (&["--replica", "7", "debug"], 1, "replica 7 does not exist"),
         (&["--worker", "nobody", "debug"], 1, "nobody"),
         (
             &["--replica", "1", "debug", "--for", "25h"],

@@ -225,7 +225,7 @@ async fn the_command_line_follows_a_job_over_the_death_of_every_replica() {
     assert_eq!(wait.code, 0, "{wait:?}");
     assert_eq!(logs.await.unwrap().ok(), "11\n");
     let followed = events.await.unwrap();
-    assert!(followed.stderr.contains("goes on with"), "{followed:?}");
+    assert!(followed.stderr.contains("continuing with"), "{followed:?}");
     let after = cluster
         .muster(&["job", "events", &job, "-o", "jsonl"])
         .await;
@@ -413,7 +413,7 @@ async fn a_follower_that_stops_does_not_end_what_is_read_through_it() {
         let update = logs.next().await.unwrap();
         // The task continues: an end of the stream would look like the end of its output.
         if let LogUpdate::Resumed { cause, .. } = update.expect("it goes on") {
-            assert!(cause.contains("this replica stops"), "{cause}");
+            assert!(cause.contains("this replica is stopping"), "{cause}");
             return;
         }
     }

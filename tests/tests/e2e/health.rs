@@ -143,12 +143,12 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
     let wrong = inject(&["reading", &place, "gpu_reset_required", "required"]).await;
     assert_eq!(wrong.code, 64, "{wrong:?}");
     for (rule, figure, told) in [
-        ("gpu_reset", "required=1", "no rule is called `gpu_reset`"),
+        ("gpu_reset", "required=1", "unknown rule `gpu_reset`"),
         ("gpu_reset_required", "needed=1", "it has required"),
         (
             "fs_readonly",
             "readonly=1",
-            "is about a host, and this is a gpu",
+            "applies to a host, and this is a gpu",
         ),
     ] {
         let wrong = inject(&["reading", &place, rule, figure]).await;
@@ -250,7 +250,7 @@ async fn a_ticket_is_opened_once_for_what_only_a_person_gives_back() {
     };
     let failed = open("exit 7").await;
     assert_eq!(failed.code, 1, "{failed:?}");
-    assert!(failed.stderr.contains("no ticket is open"), "{failed:?}");
+    assert!(failed.stderr.contains("no ticket opened"), "{failed:?}");
     for _ in 0..2 {
         let opened = open(&script).await;
         assert_eq!(opened.code, 0, "{opened:?}");

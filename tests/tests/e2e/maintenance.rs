@@ -92,7 +92,7 @@ async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() 
         cluster.muster(&words).await
     };
     for (rest, told) in [
-        (&["--at", "2020-01-01T00:00:00Z"][..], "is over"),
+        (&["--at", "2020-01-01T00:00:00Z"][..], "is in the past"),
         (&["--at", "tomorrow"], "neither an instant"),
         (&["--notice", "1h"], "--at"),
     ] {
@@ -122,7 +122,7 @@ async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() 
     let not_yet = cluster.muster(&["unblock-host", &host]).await;
     is_refused(&not_yet, 1, "is not blocked");
     let cancelled = cluster.muster(&cancel).await.ok();
-    assert!(cancelled.contains("is not to be blocked"), "{cancelled}");
+    assert!(cancelled.contains("will not be blocked"), "{cancelled}");
 }
 
 #[tokio::test]
@@ -137,7 +137,10 @@ async fn a_block_drains_a_gpu_and_what_runs_beside_it_goes_on() {
     let block = ["block-gpu", &gpu, "--reason", "riser"];
     for (rest, told) in [
         (&["--deadline", "10s"][..], "--drain"),
-        (&["--drain", "--expires", "10s"], "before what runs there"),
+        (
+            &["--drain", "--expires", "10s"],
+            "before the drain deadline",
+        ),
     ] {
         let run = cluster.muster(&[&block[..], rest].concat()).await;
         is_refused(&run, 64, told);

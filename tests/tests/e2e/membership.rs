@@ -89,7 +89,7 @@ async fn voters(cluster: &Cluster) -> Vec<u64> {
 }
 
 fn is_removed(message: &str) -> bool {
-    message.contains("the group has removed this replica")
+    message.contains("this replica was removed from the group")
 }
 
 /// Waits until a replica's process has ended because the group removed it.
@@ -173,15 +173,18 @@ async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
         "{done}"
     );
     let again = cluster.muster(&["cluster", "add", &address]).await;
-    assert_eq!(again.ok(), "replica 5 voted already\n");
+    assert_eq!(again.ok(), "replica 5 was already a voter\n");
     assert_eq!(voters(&cluster).await, [1, 2, 3, 4, 5]);
 
     let leader = cluster.leader(&client).await;
     let id = (leader + 1).to_string();
     let removed = cluster.muster(&["cluster", "remove", &id]).await;
-    assert_eq!(removed.ok(), format!("replica {id} is removed\n"));
+    assert_eq!(removed.ok(), format!("replica {id} was removed\n"));
     let again = cluster.muster(&["cluster", "remove", &id]).await;
-    assert_eq!(again.ok(), format!("replica {id} was removed already\n"));
+    assert_eq!(
+        again.ok(),
+        format!("replica {id} had already been removed\n")
+    );
     eventually("the removed leader's process ends", async || {
         (!cluster.replicas[leader].is_running()).then_some(())
     })
@@ -194,10 +197,7 @@ async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
     // Its id is never reused, and all events are delivered.
     let reused = format!("{id}={}", cluster.addresses[leader]);
     let reused = cluster.muster(&["cluster", "add", &reused]).await;
-    assert!(
-        reused.stderr.contains("an id is never used again"),
-        "{reused:?}"
-    );
+    assert!(reused.stderr.contains("ids are never reused"), "{reused:?}");
     let expected = [
         (4, v1::ReplicaStanding::Learner),
         (4, v1::ReplicaStanding::Voter),
@@ -227,11 +227,7 @@ async fn all_replicas_are_replaced_one_after_the_other_and_everybody_follows() {
         let replaced = cluster
             .muster(&["cluster", "replace", &(old + 1).to_string(), &named])
             .await;
-        let expected = format!(
-            "replica {} votes in place of replica {}\n",
-            new + 1,
-            old + 1
-        );
+        let expected = format!("replica {} replaces replica {}\n", new + 1, old + 1);
         assert_eq!(replaced.ok(), expected);
         if old == 0 {
             // The dead replica returns and learns its removal from the replicas that it knew.

@@ -94,7 +94,7 @@ async fn output_is_read_by_stream_attempt_time_and_task() {
     let since = second["time"].as_str().unwrap();
     assert_eq!(logs(&["--since", since]).await.ok(), "err\nlast\n");
     let missing = logs(&["--attempt", "5"]).await;
-    let told = "there are, newest first: 2 (epoch ";
+    let told = "kept attempts, newest first: 2 (epoch ";
     assert!(
         missing.code == 1 && missing.stderr.contains(told),
         "{missing:?}"
@@ -252,7 +252,7 @@ async fn a_command_runs_beside_its_task_through_every_replica() {
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
     assert_eq!(ended.units[0].attempts, 1);
     let over = muster(&cluster, &job, &["job", "exec", "JOB", "--", "true"]).await;
-    assert!(over.stderr.contains("does not run now"), "{over:?}");
+    assert!(over.stderr.contains("is not running"), "{over:?}");
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ async fn what_a_task_says_from_its_shell_is_shown() {
     assert_eq!(
         lines,
         [
-            format!("had better save again after {interval_s} seconds"),
+            format!("save again after {interval_s} seconds"),
             format!("MUSTER_EPOCH={epoch}"),
             "refused 1".to_owned()
         ]

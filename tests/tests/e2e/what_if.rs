@@ -216,7 +216,7 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
     let bad = "queues:\n  production: {guarantee: {amounts: {gpus: 1000}}}\n";
     drop(cluster.write("bad.yaml", bad));
     let cases: [(&[&str], i32, &str); 8] = [
-        (&[], 64, "--from-cluster needs a change to ask about"),
+        (&[], 64, "--from-cluster needs a change to predict"),
         (
             &["--submit", "nowhere.yaml"],
             64,
@@ -235,7 +235,7 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
         (
             &["--block-gpu", "node01:99"],
             1,
-            "host `node01` has no GPU of index 99",
+            "host `node01` has no GPU with index 99",
         ),
         (&["--queues", "bad.yaml"], 1, "bad.yaml:2:"),
         (

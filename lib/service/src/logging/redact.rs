@@ -1,21 +1,21 @@
-//! Redaction of secrets in texts that go into a bug report.
+//! What is nobody's to read, taken out of texts that go into a bug report.
 //!
-//! Muster writes no secret into a log or a setting. This is the second line of defence: for output of other
-//! programs, or user-defined labels.
+//! Muster writes no secret into a log or a setting. This is the second line: what a program beside it printed, or a label that
+//! somebody gave.
 
 use serde_json::Value;
 
-/// Placeholder of redacted text.
+/// Stands where something was taken out.
 pub const REDACTED: &str = "[redacted]";
 
-/// Prefix of a user's token.
+/// How a token of a user begins.
 const TOKEN: &str = "muster:";
-/// Authentication schemes that precede a credential in headers.
+/// What comes before a credential in headers.
 const SCHEMES: [&str; 3] = ["bearer ", "basic ", "token "];
-/// First and last line of a private key.
+/// A private key, from its first line to its last.
 const KEY_BEGINS: &str = "-----BEGIN ";
 const KEY_ENDS: &str = "-----END ";
-/// Parts of names of secrets.
+/// Parts of the names of what is secret.
 const NAMES: [&str; 8] = [
     "password",
     "passwd",
@@ -26,12 +26,12 @@ const NAMES: [&str; 8] = [
     "credential",
     "private_key",
 ];
-/// Suffixes of names that only denote a location or a limit.
+/// Endings of the names of what only says where something is, or how much there may be of it.
 const PLACES: [&str; 9] = [
     "_file", "_dir", "_path", "_max", "_ms", "_hash", "_seconds", "_total", "_bytes",
 ];
 
-/// Redacts tokens, keys, credentials in addresses, and values whose name denotes a secret.
+/// The text without tokens, keys, credentials in addresses, and values of names that say that they are secret.
 #[must_use]
 pub fn redact(text: &str) -> String {
     let text = without_keys(text);
@@ -41,7 +41,7 @@ pub fn redact(text: &str) -> String {
     without_assignments(&text)
 }
 
-/// Redacts every string in a document, and every value whose name denotes a secret.
+/// The same of every text in a document, and of whatever stands under a name that says that it is secret.
 #[must_use]
 pub fn redact_value(value: Value) -> Value {
     match value {
@@ -71,12 +71,12 @@ fn is_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || "-_".contains(character)
 }
 
-/// Whether the character may be part of a credential.
+/// What a credential is written with.
 fn is_credential(character: char) -> bool {
     character.is_ascii_alphanumeric() || "-_.~+/=:@".contains(character)
 }
 
-/// Replaces every range (begin, end) that `found` returns from a position on.
+/// Replaces what `found` finds from a position on: where it begins and ends.
 fn replace(text: &str, found: impl Fn(&str, usize) -> Option<(usize, usize)>) -> String {
     let (mut clean, mut at) = (String::with_capacity(text.len()), 0);
     while let Some((begin, end)) = found(text, at) {
@@ -88,7 +88,7 @@ fn replace(text: &str, found: impl Fn(&str, usize) -> Option<(usize, usize)>) ->
     clean
 }
 
-/// Redacts PEM blocks; public ones are redacted too, which does no harm.
+/// Blocks of PEM; those that are public go with them, which costs nothing.
 fn without_keys(text: &str) -> String {
     replace(text, |text, from| {
         let begin = from + text[from..].find(KEY_BEGINS)?;
@@ -117,7 +117,7 @@ fn without_schemes(text: &str) -> String {
         begins.sort_unstable();
         begins.into_iter().find_map(|begin| {
             let end = end_of(text, begin, is_credential);
-            // An ordinary word is not a credential.
+            // A word of a sentence is no credential.
             (end - begin >= 16).then_some((begin, end))
         })
     })
@@ -168,7 +168,7 @@ fn without_assignments(text: &str) -> String {
     clean
 }
 
-/// Range of the value assigned after a name.
+/// The value that is assigned behind a name.
 fn value_after(text: &str, name_end: usize) -> Option<(usize, usize)> {
     let quote = |character: char| "\"'\\".contains(character);
     let at = end_of(text, name_end, quote);
@@ -187,7 +187,7 @@ fn value_after(text: &str, name_end: usize) -> Option<(usize, usize)> {
     (end > begin).then_some((begin, end))
 }
 
-/// End of the range from `from` in which every character satisfies `holds`.
+/// Where what keeps to a rule ends.
 fn end_of(text: &str, from: usize, holds: impl Fn(char) -> bool) -> usize {
     text[from..]
         .find(|character| !holds(character))
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn what_is_no_secret_stays() {
         let texts = [
-            "the token is not valid for any user of this cluster",
+            "invalid or revoked user token; ask an admin for a new one",
             "token_file = /etc/muster/token",
             "secrets_dir=/etc/muster/secrets",
             "muster_tls_reloads_total{result=\"ok\"} 3",
