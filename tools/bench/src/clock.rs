@@ -1,11 +1,11 @@
-//! The one place that reads the wall clock: tasks stamp files with it, in other processes.
+//! Wall clock access: tasks in other processes stamp files with the wall clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Time since the Unix epoch.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the named place: only the wall clock is shared between processes"
+    reason = "the only access: only the wall clock is shared between processes"
 )]
 pub(crate) fn wall() -> Duration {
     SystemTime::now()

@@ -8,14 +8,14 @@ use anyhow::Context as _;
 /// Fields of `/proc/PID/stat` between the program's name and `utime`.
 const FIELDS_BEFORE_UTIME: usize = 11;
 
-/// Ticks a second in `/proc` (`USER_HZ`): a constant of Linux on every processor we know.
+/// Ticks per second in `/proc` (`USER_HZ`): a constant of Linux on every supported processor.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Processor time (user and system) that a process has used.
 pub(crate) fn used_by(pid: i32) -> anyhow::Result<Duration> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-    // The name is in parentheses and may hold anything, spaces included.
+    // The name is in parentheses and may contain anything, including spaces.
     let (_, fields) = text.rsplit_once(')').context("no name in /proc/PID/stat")?;
     let mut fields = fields.split_whitespace().skip(FIELDS_BEFORE_UTIME);
     let mut ticks = || -> anyhow::Result<u64> {
@@ -36,7 +36,7 @@ pub(crate) fn used_here() -> anyhow::Result<Duration> {
     used_by(i32::try_from(std::process::id()).context("this process's id")?)
 }
 
-/// Memory of a process that is its own (resident, anonymous), in MiB.
+/// Anonymous resident memory of a process, in MiB.
 pub(crate) fn memory_mib(pid: i32) -> anyhow::Result<f64> {
     const KIB_PER_MIB: f64 = 1_024.0;
     let path = format!("/proc/{pid}/status");

@@ -1,6 +1,5 @@
-//! A cluster of three etcd members to compare with, and just enough of a client.
-//!
-//! The two messages are written out here: a whole client library for one call would be the larger dependency.
+//! A cluster of three etcd members for comparison, and a minimal client.
+//! The two messages are defined here: a whole client library for one call would be the larger dependency.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -22,10 +21,10 @@ use crate::cpu;
 const MEMBERS: usize = 3;
 /// Longest wait for the members to elect a leader.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Pause between two looks.
+/// Pause between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// `etcdserverpb.PutRequest`, as far as it is used.
+/// The used fields of `etcdserverpb.PutRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct PutRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -34,7 +33,7 @@ struct PutRequest {
     value: Vec<u8>,
 }
 
-/// `etcdserverpb.ResponseHeader`, as far as it is used; also an answer of which nothing is read.
+/// The used fields of `etcdserverpb.ResponseHeader`; also an answer whose fields are ignored.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Header {
     #[prost(uint64, tag = "2")]
@@ -45,7 +44,7 @@ struct Header {
 #[derive(Clone, PartialEq, prost::Message)]
 struct StatusRequest {}
 
-/// `etcdserverpb.StatusResponse`, as far as it is used.
+/// The used fields of `etcdserverpb.StatusResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct StatusResponse {
     #[prost(message, optional, tag = "1")]
@@ -54,10 +53,10 @@ struct StatusResponse {
     leader: u64,
 }
 
-/// Running members, with syncs to disk as etcd has them by default.
+/// Running members, with etcd's default disk syncs.
 pub(crate) struct EtcdCluster {
     members: Vec<ManagedProcess>,
-    /// To the leader, as Muster's client speaks to its leader.
+    /// Connection to the leader, as Muster's client connects to its leader.
     leader: Channel,
     _folder: TempDir,
 }
@@ -117,7 +116,7 @@ impl EtcdCluster {
     }
 }
 
-/// Writes into etcd.
+/// Client that writes into etcd.
 #[derive(Clone)]
 pub(crate) struct EtcdClient(Channel);
 

@@ -1,4 +1,4 @@
-//! Closed loop: so many operations in flight, each followed at once by the next one.
+//! Closed-loop load: a fixed number of operations in flight, each followed at once by the next one.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use anyhow::Context as _;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// When a loop ends.
+/// End of a loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// After so long.
+    /// After this time.
     Elapsed(Duration),
-    /// After so many operations.
+    /// After this number of operations.
     Done(u64),
 }
 
-/// What a loop did.
+/// Result of a loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loaded {
-    /// Operations that were answered.
+    /// Answered operations.
     pub(crate) operations: u64,
-    /// From the first one's start to the last one's answer.
+    /// From the first operation's start to the last one's answer.
     pub(crate) took: Duration,
 }
 
 impl Loaded {
-    /// Operations a second.
+    /// Operations per second.
     pub(crate) fn rate(self) -> f64 {
         self.operations as f64 / self.took.as_secs_f64()
     }
 }
 
-/// Keeps `in_flight` operations going, numbered from 0, until the end; the first failure ends it.
+/// Keeps `in_flight` operations running, numbered from 0, until the end; the first failure ends it.
 pub(crate) async fn closed_loop<Operate, Operating>(
     in_flight: usize,
     until: Until,

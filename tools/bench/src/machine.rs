@@ -1,4 +1,4 @@
-//! What the figures were measured on.
+//! Description of the machine that the figures were measured on.
 
 use std::fmt;
 use std::fs;
@@ -32,7 +32,7 @@ impl Machine {
         })
     }
 
-    /// Notes how busy the machine is now that everything is measured.
+    /// Records the load of the machine after everything was measured.
     pub(crate) fn look_again(&mut self) -> anyhow::Result<()> {
         self.load_after = load()?;
         Ok(())
@@ -58,7 +58,7 @@ fn read(path: &str) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("reading {path}"))
 }
 
-/// Value of the first line `name : value`; a dash where there is none (some processors have no name).
+/// Value of the first line `name : value`; a dash if there is none (some processors have no name).
 fn field(path: &str, name: &str) -> anyhow::Result<String> {
     let text = read(path)?;
     let value = text.lines().find_map(|line| {

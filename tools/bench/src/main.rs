@@ -1,7 +1,6 @@
 //! `muster-bench`: measures the figures of `docs/benchmarks.md` on the machine it runs on.
-//!
 //! Every figure starts what it needs (real `muster` processes on loopback, simulated workers, an etcd to
-//! compare with), measures, and removes it again. Figures run one after another, never side by side.
+//! compare with), measures, and removes it again. Figures run sequentially, never concurrently.
 #![forbid(unsafe_code)]
 
 mod clock;
@@ -53,7 +52,7 @@ fn main() -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Measures one figure after another; one that cannot be measured does not keep the others from it.
+/// Measures one figure after another; one that fails does not prevent the others.
 async fn measure(options: &Options) -> anyhow::Result<Report> {
     let bench = Bench::new(options)?;
     let mut report = Report::new(Machine::look()?, options.quick);

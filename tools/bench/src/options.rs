@@ -1,4 +1,4 @@
-//! The command line, and what every figure is given of it.
+//! Command line, and the part of it that every figure gets.
 
 use std::fmt;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ pub(crate) struct Options {
     /// What to measure; everything if nothing is named
     #[arg(value_enum, value_name = "FIGURE")]
     figures: Vec<Figure>,
-    /// Few and short runs: shows that the program works, gives nothing to quote
+    /// Few and short runs: shows that the program works; the numbers are not meaningful
     #[arg(long)]
     pub(crate) quick: bool,
     /// Writes the rows as JSON too
@@ -48,9 +48,9 @@ pub(crate) enum Figure {
     Start,
     /// One submit by the command line program
     Cli,
-    /// What the heartbeats of 10,000 workers cost the leader
+    /// Cost of the heartbeats of 10,000 workers for the leader
     Beats,
-    /// A host's silence until it is known to be suspect and lost, with and without the leader's death, at three sizes
+    /// Time until a silent host is suspect and lost, with and without the leader's death, at three sizes
     Detection,
     /// A worker's finding to its committed block, among 10,000 workers
     Report,
@@ -79,12 +79,12 @@ impl Options {
     }
 }
 
-/// What every figure is given.
+/// Settings of every figure.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     /// The `muster` program.
     pub(crate) binary: PathBuf,
-    /// The etcd program, which may be absent.
+    /// The etcd program, which may be missing.
     pub(crate) etcd: PathBuf,
     quick: bool,
 }
@@ -111,14 +111,14 @@ impl Bench {
         })
     }
 
-    /// The first where figures are measured, the second with `--quick`.
+    /// Returns the first value for a full run, the second with `--quick`.
     pub(crate) fn pick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 
-    /// Tells whoever watches what goes on.
+    /// Prints progress.
     pub(crate) fn say(&self, line: &str) {
-        // Progress that nobody can read any more must not end a measurement.
+        // A failure to print progress must not end a measurement.
         drop(writeln!(std::io::stderr(), "{line}"));
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that was measured, as one table.
+//! All measured rows as one table.
 
 use std::fmt::Write as _;
 
@@ -9,13 +9,13 @@ use crate::row::Row;
 
 const TITLES: [&str; 6] = ["what", "measured", "unit", "goal", "met", "conditions"];
 
-/// All rows and where they come from.
+/// All rows and the machine that they were measured on.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     machine: Machine,
     quick: bool,
     pub(crate) rows: Vec<Row>,
-    /// Figures that could not be measured, and why.
+    /// Figures that could not be measured, with the reason.
     pub(crate) failed: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl Report {
         }
     }
 
-    /// Nothing more will be measured.
+    /// Completes the report.
     pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
         self.machine.look_again()
     }

@@ -9,49 +9,49 @@ use crate::samples::Samples;
 /// One measured figure under one set of conditions.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// What was measured.
+    /// Measured quantity.
     pub(crate) what: String,
-    /// How: sizes, numbers of runs, what else ran.
+    /// Conditions: sizes, numbers of runs, concurrent load.
     pub(crate) conditions: String,
-    /// Of all values.
+    /// Unit of all values.
     pub(crate) unit: &'static str,
-    /// What came out.
+    /// Measured values.
     pub(crate) values: Values,
-    /// What is wanted; none for a figure that another one is compared with.
+    /// Goal; `None` for a figure that serves as a comparison.
     pub(crate) goal: Option<Goal>,
 }
 
-/// What came out.
+/// Measured values.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) enum Values {
-    /// Of several runs.
+    /// Several runs.
     Runs {
-        /// The middle one.
+        /// Median.
         median: f64,
-        /// The smallest.
+        /// Minimum.
         min: f64,
-        /// The greatest.
+        /// Maximum.
         max: f64,
     },
-    /// Of many single operations.
+    /// Many single operations.
     Percentiles {
-        /// Half are not above.
+        /// 50th percentile.
         p50: f64,
-        /// 99 of 100 are not above.
+        /// 99th percentile.
         p99: f64,
-        /// None is above.
+        /// Maximum.
         max: f64,
     },
-    /// A count or the only value there is.
+    /// A count or a single value.
     One(f64),
 }
 
-/// What is wanted.
+/// Goal of a figure.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) enum Goal {
-    /// The median must reach it.
+    /// The median must be at least this value.
     AtLeast(f64),
-    /// The median must not exceed it.
+    /// The median must be at most this value.
     AtMost(f64),
     /// Neither percentile must exceed its bound.
     Percentiles {
@@ -63,7 +63,7 @@ pub(crate) enum Goal {
 }
 
 impl Values {
-    /// Of several runs.
+    /// Summarizes several runs.
     pub(crate) fn runs(samples: &Samples) -> Self {
         Self::Runs {
             median: samples.median(),
@@ -72,7 +72,7 @@ impl Values {
         }
     }
 
-    /// Of many operations.
+    /// Summarizes many operations.
     pub(crate) fn percentiles(samples: &Samples) -> Self {
         Self::Percentiles {
             p50: samples.median(),
@@ -81,7 +81,7 @@ impl Values {
         }
     }
 
-    /// The value that stands for all.
+    /// The representative value.
     pub(crate) const fn middle(self) -> f64 {
         match self {
             Self::Runs { median, .. } => median,
@@ -100,7 +100,7 @@ impl Values {
 }
 
 impl Row {
-    /// Whether the goal is reached, where there is one.
+    /// Whether the goal is reached, if there is one.
     pub(crate) fn is_met(&self) -> Option<bool> {
         let values = self.values;
         self.goal.map(|goal| match goal {
@@ -110,7 +110,7 @@ impl Row {
         })
     }
 
-    /// `yes`, `no`, or nothing where there is no goal.
+    /// `yes`, `no`, or empty without a goal.
     pub(crate) fn verdict(&self) -> &'static str {
         match self.is_met() {
             Some(true) => "yes",

@@ -1,10 +1,10 @@
-//! Many measured values: percentiles and a histogram to look at.
+//! Measured values with percentiles and a histogram.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Measured values in no order.
+/// Measured values, unordered.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Samples(Vec<f64>);
 
@@ -13,7 +13,7 @@ impl Samples {
         self.0.push(value);
     }
 
-    /// A duration, in milliseconds.
+    /// Adds a duration, in milliseconds.
     pub(crate) fn push_ms(&mut self, value: Duration) {
         self.push(value.as_secs_f64() * 1e3);
     }
@@ -22,7 +22,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// The smallest value that `share` (0 to 1) of all do not exceed; NaN if there are none.
+    /// The smallest value that `share` (0 to 1) of all do not exceed; NaN if empty.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -42,17 +42,17 @@ impl Samples {
         self.0.iter().copied().fold(f64::NAN, f64::max)
     }
 
-    /// The middle value.
+    /// The median.
     pub(crate) fn median(&self) -> f64 {
         self.quantile(0.5)
     }
 
-    /// NaN if there are none.
+    /// The mean; NaN if empty.
     pub(crate) fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / self.0.len() as f64
     }
 
-    /// Counts in steps of `width`, as `400-500: 12`, empty steps left out.
+    /// Counts in buckets of `width`, as `400-500: 12`, without empty buckets.
     pub(crate) fn histogram(&self, width: f64) -> String {
         let mut counts = std::collections::BTreeMap::new();
         for value in &self.0 {

@@ -1,11 +1,11 @@
-//! The jobs that are submitted.
+//! Specifications of the submitted jobs.
 
 use muster_proto::v1;
 use prost::Message as _;
 
-/// Bytes of one submitted specification, and of one value put into etcd.
+/// Size of one submitted specification in bytes, and of one value put into etcd.
 pub(crate) const PAYLOAD_BYTES: usize = 256;
-/// Goes before every job that a figure loads.
+/// Priority above every job that a figure loads.
 pub(crate) const PRIORITY_FIRST: i32 = 1_000;
 
 /// Independent tasks of `gpus` GPUs each.
@@ -28,7 +28,7 @@ pub(crate) fn single() -> v1::JobSpec {
     spec
 }
 
-/// A job of this shape that runs `command`; at most `tasks_per_host` of its tasks on one host.
+/// A job of this size that runs `command`; at most `tasks_per_host` of its tasks on one host.
 pub(crate) fn job(
     is_gang: bool,
     tasks: u32,

@@ -16,30 +16,30 @@ use crate::load::{Until, closed_loop};
 use crate::options::Bench;
 use crate::{cpu, specs};
 
-/// Longest wait for a cluster to begin, or for a replica to be in step again.
+/// Longest wait for a cluster to start, or for a replica to catch up.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Pause between two looks at the cluster.
+/// Pause between two checks of the cluster.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Log entries that a replica in step may be behind: more are on the way under load.
+/// Log entries that a caught-up replica may be behind: some are in flight under load.
 const LAG_ENTRIES_MAX: u64 = 256;
 /// Replicas of every measured cluster.
 pub(crate) const REPLICAS: usize = 3;
-/// The user whose token a secured cluster is driven with.
+/// The user whose token is used with a secured cluster.
 const USER: &str = "bench";
 /// Submits in flight while jobs are loaded.
 const LOADING_IN_FLIGHT: usize = 256;
 
-/// What a measured cluster has beside its replicas.
+/// Workers of a measured cluster, besides its replicas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Real workers.
     pub(crate) workers: usize,
-    /// Simulated GPUs of each.
+    /// Simulated GPUs of each worker.
     pub(crate) gpus_per_host: u32,
 }
 
 impl Shape {
-    /// No worker.
+    /// No workers.
     pub(crate) const REPLICAS_ONLY: Self = Self {
         workers: 0,
         gpus_per_host: 0,
@@ -53,13 +53,13 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
-    /// Starts three replicas and the workers, with the product's default clocks, and waits for a leader and
+    /// Starts three replicas and the workers, with the product's default timings, and waits for a leader and
     /// for every worker.
     pub(crate) async fn start(bench: &Bench, shape: Shape) -> anyhow::Result<Self> {
         Self::start_as(bench, shape, false).await
     }
 
-    /// As [`Testbed::start`], with certificates, and a client that shows the token of a user.
+    /// Like [`Testbed::start`], with certificates, and a client that presents a user's token.
     pub(crate) async fn start_secured(bench: &Bench, shape: Shape) -> anyhow::Result<Self> {
         let mut testbed = Self::start_as(bench, shape, true).await?;
         let admin = testbed.client.clone();
@@ -111,7 +111,7 @@ impl Testbed {
         Ok(testbed)
     }
 
-    /// A patient client of all replicas.
+    /// A client of all replicas with long timeouts.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
@@ -121,12 +121,12 @@ impl Testbed {
         self.cluster.addresses()
     }
 
-    /// Where a replica's metrics are read.
+    /// Address of a replica's metrics.
     pub(crate) fn metrics(&self, index: usize) -> SocketAddr {
         self.cluster.metrics()[index]
     }
 
-    /// A client of one replica alone.
+    /// A client of only one replica.
     pub(crate) async fn client_of(&self, index: usize) -> anyhow::Result<Client> {
         let config = ClientConfig {
             discover: false,
@@ -139,7 +139,7 @@ impl Testbed {
         Ok(Client::connect(config).await?)
     }
 
-    /// Index of the replica that leads.
+    /// Index of the leader.
     pub(crate) async fn leader(&self) -> anyhow::Result<usize> {
         let status = self
             .await_status("a leader", |status| status.leader_id.is_some())
@@ -161,28 +161,28 @@ impl Testbed {
             .context("the replica does not run")
     }
 
-    /// Processor time that all running replicas have used.
+    /// Processor time of all running replicas.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
         cpu::used_by_all(&self.pids())
     }
 
-    /// Kills a replica and does not wait for its end; [`Testbed::bury`] does.
+    /// Kills a replica without waiting for its end; [`Testbed::bury`] waits.
     pub(crate) fn shoot(&self, index: usize) -> anyhow::Result<()> {
         let pid = Pid::from_raw(self.pid(index)?).context("a process id is not 0")?;
         kill_process(pid, Signal::KILL).context("killing a replica")
     }
 
-    /// Waits for the end of a replica that was shot.
+    /// Waits for the end of a killed replica.
     pub(crate) fn bury(&mut self, index: usize) -> anyhow::Result<()> {
         Ok(self.cluster.kill_replica(index)?)
     }
 
-    /// Starts a dead replica again.
+    /// Restarts a dead replica.
     pub(crate) fn revive(&mut self, index: usize) -> anyhow::Result<()> {
         Ok(self.cluster.start_replica(index)?)
     }
 
-    /// Waits until the status fulfils something.
+    /// Waits until the status fulfils a condition.
     pub(crate) async fn await_status(
         &self,
         what: &str,
@@ -196,7 +196,7 @@ impl Testbed {
             }
             if Instant::now() > deadline {
                 bail!(
-                    "waited {} s for {what}; the cluster says {status:?}",
+                    "waited {} s for {what}; status of the cluster: {status:?}",
                     PATIENCE.as_secs()
                 );
             }
@@ -204,11 +204,11 @@ impl Testbed {
         }
     }
 
-    /// Waits until every replica follows the leader closely.
+    /// Waits until every replica has caught up with the leader.
     pub(crate) async fn await_in_step(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // Only the leader knows how far the others are.
+            // Only the leader knows the progress of the others.
             let leader = self.leader().await?;
             let status = self.client_of(leader).await?;
             let status = status.status(v1::Consistency::Stale).await?;
@@ -217,7 +217,7 @@ impl Testbed {
             }
             ensure!(
                 Instant::now() < deadline,
-                "the replicas are not in step after {} s: {:?}",
+                "the replicas have not caught up after {} s: {:?}",
                 PATIENCE.as_secs(),
                 status.replicas
             );
@@ -225,7 +225,7 @@ impl Testbed {
         }
     }
 
-    /// Submits so many jobs of one task each, every one with a request of its own.
+    /// Submits `count` jobs of one task each, every one with a request id of its own.
     pub(crate) async fn load_jobs(&self, count: u64, spec: v1::JobSpec) -> anyhow::Result<()> {
         let client = self.client.clone();
         closed_loop(LOADING_IN_FLIGHT, Until::Done(count), move |_| {
@@ -239,8 +239,8 @@ impl Testbed {
         Ok(())
     }
 
-    /// Fills every GPU of small simulated hosts with one job, so that all jobs after it wait behind it as on
-    /// a busy cluster.
+    /// Fills every GPU of small simulated hosts with one job, so that all later jobs wait behind it as on a
+    /// busy cluster.
     pub(crate) async fn fill(&self, gpus: u32) -> anyhow::Result<()> {
         let mut filler = specs::array(gpus, 1);
         filler.priority = specs::PRIORITY_FIRST;

@@ -1,19 +1,20 @@
-//! How much memory a decoder takes.
+//! Memory limit of decoders.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of memory that one byte of input may stand for. Two bytes of protobuf are an empty message in a list: a struct of
-/// some hundred bytes, once as the wire has it, once in the core, once written again, in lists that grow by doubling.
+/// Bytes of memory allowed per byte of input. Two bytes of protobuf are an empty message in a list: a struct
+/// of some hundred bytes, once in the wire type, once in the core's, once re-encoded, in lists that grow by
+/// doubling.
 const PER_BYTE: usize = 2_048;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs a decoder, which may take `constant` bytes of memory beside what its input stands for.
+/// Runs a decoder, which may allocate `constant` bytes of memory in addition to the amount for its input.
 ///
 /// # Panics
-/// If it takes more: then a length is believed before its bytes have come.
+/// If it allocates more: then it trusts a length before the bytes have arrived.
 pub(crate) fn bounded(input: &[u8], constant: usize, decode: impl FnOnce()) {
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -22,12 +23,12 @@ pub(crate) fn bounded(input: &[u8], constant: usize, decode: impl FnOnce()) {
     let allowed = constant + PER_BYTE * input.len();
     assert!(
         taken <= allowed,
-        "{} bytes of input took {taken} bytes of memory, {allowed} are allowed",
+        "{} bytes of input took {taken} bytes of memory; the limit is {allowed}",
         input.len()
     );
 }
 
-/// The system's allocator, which counts.
+/// The system's allocator with a counter.
 struct Counting;
 
 #[global_allocator]
@@ -42,7 +43,8 @@ fn shrink(bytes: usize) {
     LIVE.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: every call is the system allocator's, with the same arguments; counting touches no memory of theirs.
+// SAFETY: every call is forwarded to the system allocator with the same arguments; counting touches none of
+// its memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grow(layout.size());

@@ -1,5 +1,5 @@
-//! Envelopes with checksums, written apart from the product's own code: no fuzzer finds a digest, so targets put one around
-//! what it makes.
+//! Envelopes with checksums, implemented independently of the product's code: a fuzzer does not find valid
+//! digests, so targets add them to its input.
 
 use std::io::Write as _;
 
@@ -24,7 +24,7 @@ pub(crate) fn lz4(bytes: &[u8]) -> Vec<u8> {
     crate::or_panic(packed.finish(), "memory takes everything")
 }
 
-/// A snapshot file: a header's message and the data, which is packed already.
+/// A snapshot file: a header message and packed data.
 #[must_use]
 pub(crate) fn snapshot(header: &[u8], packed: &[u8]) -> Vec<u8> {
     let mut bytes = b"MUSTSNAP".to_vec();
@@ -43,7 +43,7 @@ pub(crate) fn snapshot(header: &[u8], packed: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A backup that is not sealed, of one chunk with this content.
+/// An unsealed backup of one chunk with this content.
 #[must_use]
 pub(crate) fn backup(content: &[u8]) -> Vec<u8> {
     let mut bytes = b"MUSTBACK".to_vec();
@@ -61,7 +61,7 @@ pub(crate) fn backup(content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A length as these formats write it.
+/// A length as encoded by these formats.
 fn length(bytes: &[u8]) -> [u8; 4] {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes()
 }

@@ -1,4 +1,5 @@
-//! Every target holds on its seeds: frozen bytes, examples and scripts of this repository, as `make fuzz` begins with.
+//! Runs every target on its seeds: frozen bytes, examples and scripts of this repository, the initial corpus
+//! of `make fuzz`.
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 use std::collections::BTreeSet;
@@ -29,7 +30,7 @@ fn every_target_holds_on_its_seeds() {
             muster_fuzz::check(target, &fs::read(seed.unwrap().path()).unwrap());
             checked.insert(target);
         }
-        // What libFuzzer begins with where it has nothing.
+        // libFuzzer's first input without a corpus.
         muster_fuzz::check(target, b"");
     }
     let without: Vec<_> = muster_fuzz::names()

@@ -1,1 +1,1 @@
-"""What tools/scripts/draw-dashboards draws with."""
+"""Drawing functions of tools/scripts/draw-dashboards."""

@@ -1,9 +1,9 @@
-"""What Grafana makes of a dashboard before it draws: intervals, variables, names, colours."""
+"""Grafana's processing of a dashboard before drawing: intervals, variables, names, colours."""
 
 import re
 from dataclasses import dataclass, field
 
-# Colours that have a name in Grafana alone, and those that series get in turn.
+# Colours named only in Grafana, and the palette that series use in turn.
 COLOURS = {
     "green": "#73BF69", "yellow": "#F2CC0C", "orange": "#FF9830", "red": "#F2495C", "blue": "#5794F2", "purple": "#B877D9",
     "text": "#24292E", "light-blue": "#8AB8FF", "dark-red": "#C4162A",
@@ -12,30 +12,30 @@ PALETTE = [
     "#73BF69", "#F2CC0C", "#8AB8FF", "#FF780A", "#F2495C", "#5794F2", "#B877D9", "#705DA0", "#37872D", "#FADE2A",
     "#447EBC", "#C15C17", "#890F02", "#0A437C", "#6D1F62", "#584477", "#B7DBAB", "#F4D598", "#70DBED", "#F9BA8F",
 ]
-# What a panel has that says nothing of thresholds.
+# Default thresholds of a panel.
 DEFAULT_STEPS = [{"value": None, "color": "green"}, {"value": 80, "color": "red"}]
-# Seconds between two points that Grafana chooses among.
+# Steps that Grafana chooses from, in seconds.
 NICE_INTERVALS = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400]
-# Seconds between the moments at which an annotation is asked for that does not say.
+# Default query step of an annotation, in seconds.
 ANNOTATION_STEP = 60
-# Points of a series that Prometheus gives at most.
+# Maximum points of a series in Prometheus.
 POINTS_MAX = 11_000
 
 
 class NotDrawn(Exception):
-    """A dashboard has something that this program does not know."""
+    """A dashboard has a feature that this program does not support."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """The time that is shown, in seconds, and how often targets are read."""
+    """The shown time range, in seconds, and the scrape interval."""
 
     start: int
     end: int
     scrape: int
 
     def step(self, pixels):
-        """Seconds between two points of a panel that is so wide."""
+        """Seconds between two points of a panel of this width."""
         wanted = (self.end - self.start) / pixels
         fits = (interval for interval in NICE_INTERVALS if interval >= wanted)
         return max(next(fits, NICE_INTERVALS[-1]), self.scrape)
@@ -47,7 +47,7 @@ class Window:
 
 @dataclass
 class Series:
-    """A line, a figure or a row, by its name."""
+    """A line, a value or a row, with its name."""
 
     name: str
     labels: dict
@@ -70,7 +70,7 @@ def colour(name):
 
 
 def annotation_step(annotation, window):
-    """Seconds between two moments at which an annotation is asked for; more where Prometheus would give too much."""
+    """Query step of an annotation in seconds; larger where Prometheus would return too many points."""
     step = annotation.get("step", f"{ANNOTATION_STEP}s")
     if not re.fullmatch(r"[1-9]\d*s", step):
         raise NotDrawn(f"{annotation['name']}: the step {step} is not in seconds")
@@ -89,20 +89,20 @@ def prepared(expression, dashboard, window, step):
     def value(found):
         name = found.group(1) or found.group(2)
         if name not in values:
-            raise NotDrawn(f"nothing says what ${name} is")
+            raise NotDrawn(f"the variable ${name} is not defined")
         return values[name]
 
     return re.sub(r"\$(?:\{(\w+)\}|(\w+))", value, expression)
 
 
 def _choices(dashboard):
-    """Variables of the dashboard, where all is chosen."""
+    """Variables of the dashboard, with the selection "all"."""
     variables = dashboard["templating"]["list"]
     return {one["name"]: one.get("allValue") or ".*" for one in variables if one["type"] == "query"}
 
 
 def name_of(labels, legend, expression):
-    """What a series is called."""
+    """Name of a series."""
     if legend:
         return re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda found: labels.get(found.group(1), ""), legend)
     words = ", ".join(f'{key}="{value}"' for key, value in labels.items() if key != "__name__")
@@ -119,7 +119,7 @@ def colour_by_steps(value, defaults):
 
 
 def appearance(value, defaults, written):
-    """Words and colour of a value: those that it stands for, or itself as it is `written` and the thresholds."""
+    """Text and colour of a value: by its mapping, otherwise as formatted by `written` and by the thresholds."""
     for mapping in defaults.get("mappings", []):
         one = mapping["options"].get(f"{value:g}")
         if one:
@@ -128,7 +128,7 @@ def appearance(value, defaults, written):
 
 
 def colour_series(series, config):
-    """Gives each series a colour: the one that its name has, or the next one."""
+    """Gives each series a colour: by its name, or the next one."""
     for index, one in enumerate(series):
         one.colour = PALETTE[index % len(PALETTE)]
         for override in config["overrides"]:

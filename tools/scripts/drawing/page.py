@@ -23,7 +23,7 @@ STYLE = (
 
 
 def draw(dashboard, prometheus, window):
-    """The SVG of a dashboard, and what is said of panels without data."""
+    """The SVG of a dashboard, and complaints about panels without data."""
     marks = _marks(dashboard, prometheus, window)
     pictures, complaints = [], []
     for panel in dashboard["panels"]:
@@ -40,7 +40,7 @@ def draw(dashboard, prometheus, window):
 
 
 def html(dashboard, picture):
-    """A page with the picture alone."""
+    """A page with only the picture."""
     title = escape(dashboard["title"])
     return f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>\n<body>{picture}</body></html>\n'
 
@@ -89,7 +89,7 @@ def _series(panel, box, dashboard, prometheus, window):
 
 
 def _marks(dashboard, prometheus, window):
-    """What the annotations tell; moments that follow each other are one time."""
+    """The annotations; consecutive moments form one interval."""
     marks = []
     for annotation in dashboard["annotations"]["list"]:
         step = grafana.annotation_step(annotation, window)
@@ -106,7 +106,7 @@ def _marks(dashboard, prometheus, window):
 
 
 def _sheet(dashboard, pictures, marks, window):
-    """All of the picture: what it is of above, the annotations in words below."""
+    """The whole picture: its subject at the top, the annotations as text at the bottom."""
     bottom = max(_place(panel["gridPos"]).bottom for panel in dashboard["panels"])
     times = f"{panels.date(window.start)} to {panels.date(window.end)} UTC"
     parts = [

@@ -9,11 +9,11 @@ from . import grafana, svg, units
 HEADER = 36
 PADDING = 8
 LEGEND_ROW = 18
-# The part of a panel that its legend has at most; the rest of it is scrolled to.
+# Maximum share of a panel for its legend; the rest of the legend scrolls.
 LEGEND_PART = 0.35
 AXIS_WIDTH = 62
 AXIS_HEIGHT = 20
-# For half of the last time of day.
+# Margin for half of the last time label.
 RIGHT_ROOM = 14
 TICK_DISTANCE = 45
 TABLE_ROW = 26
@@ -38,13 +38,13 @@ class Box:
         return self.y + self.height
 
     def without(self, top=0, bottom=0, left=0, right=0):
-        """What is left of it."""
+        """The remaining rectangle."""
         return Box(self.x + left, self.y + top, self.width - left - right, self.height - top - bottom)
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What an annotation tells: a moment, or a time."""
+    """An annotation: a moment, or an interval."""
 
     start: int
     end: int
@@ -64,12 +64,12 @@ def draw(panel, box, series, marks, window):
 
 
 def draw_heading(panel, box):
-    """The heading of a part of the dashboard."""
+    """The heading of a section of the dashboard."""
     return svg.text(box.x, box.y + 21, "⌄ " + panel["title"], 16, class_="heading")
 
 
 def draw_message(panel, box, message):
-    """A panel with nothing but words, in a frame that is seen from far."""
+    """A panel with only text, in a conspicuous frame."""
     frame = svg.element("rect", class_="empty", x=box.x, y=box.y, width=box.width, height=box.height, rx=2)
     heading = svg.text(box.x + PADDING, box.y + 20, svg.cut(panel["title"], box.width - 2 * PADDING, 14), 14, class_="heading")
     middle = svg.text(box.x + box.width / 2, box.y + box.height / 2 + 10, svg.cut(message, box.width, 16), 16, class_="message")
@@ -77,7 +77,7 @@ def draw_message(panel, box, message):
 
 
 def _timeseries(panel, box, series, marks, window):
-    """Lines over time, one above the other where they are stacked."""
+    """Lines over time, stacked if configured."""
     defaults = panel["fieldConfig"]["defaults"]
     custom = defaults.get("custom", {})
     legend, legend_height = _legend(box, series)
@@ -95,7 +95,7 @@ def _timeseries(panel, box, series, marks, window):
 
 @dataclass(frozen=True)
 class _Scale:
-    """From times and values to points."""
+    """Maps times and values to points."""
 
     box: Box
     window: grafana.Window
@@ -111,7 +111,7 @@ class _Scale:
 
 
 def _stacked(series):
-    """The lower and the upper edges of series that lie on each other."""
+    """The lower and the upper edges of stacked series."""
     lower, upper, heights = [], [], {}
     for one in series:
         present = {time: value for time, value in one.values.items() if value is not None}
@@ -122,7 +122,7 @@ def _stacked(series):
 
 
 def _ticks(courses, defaults, height):
-    """Values that have a line of the grid, the ends of the axis with them."""
+    """Values with a grid line, including the ends of the axis."""
     values = [value for course in courses for value in course.values() if value is not None]
     low = defaults.get("min", min(values))
     high = defaults.get("max", max(values))
@@ -134,7 +134,7 @@ def _ticks(courses, defaults, height):
 
 
 def _nice(step, unit):
-    """The next step that people count in."""
+    """The next round step."""
     if unit in units.BINARY_UNITS:
         return 2 ** math.ceil(math.log2(step))
     base = 10 ** math.floor(math.log10(step))
@@ -142,7 +142,7 @@ def _nice(step, unit):
 
 
 def _grid(scale, ticks, unit):
-    """Lines across, with their values at the left."""
+    """Horizontal grid lines, with their values at the left."""
     parts = []
     for tick in ticks:
         y = scale.y(tick)
@@ -152,7 +152,7 @@ def _grid(scale, ticks, unit):
 
 
 def _time_axis(scale):
-    """Times of day below."""
+    """Time labels at the bottom."""
     room = scale.box.width / 70
     step = next((it for it in grafana.NICE_INTERVALS if (scale.window.end - scale.window.start) / it <= room), grafana.NICE_INTERVALS[-1])
     moments = range(-(-scale.window.start // step) * step, scale.window.end + 1, step)
@@ -174,7 +174,7 @@ def date(moment):
 
 
 def _line(series, upper, lower, scale, opacity):
-    """A series: its runs without a gap, filled down to the series below it."""
+    """A series: its segments without a gap, filled down to the series below it."""
     parts = []
     for run in _runs(upper):
         edge = [(scale.x(time), scale.y(upper[time])) for time in run]
@@ -189,7 +189,7 @@ def _line(series, upper, lower, scale, opacity):
 
 
 def _runs(values):
-    """The times of each run of values without a gap."""
+    """The times of each segment without a gap."""
     run = []
     for time, value in values.items():
         if value is not None:
@@ -202,7 +202,7 @@ def _runs(values):
 
 
 def _corners(points):
-    """The points of a line without those in the middle of a flat piece."""
+    """The points of a line without the inner points of horizontal pieces."""
     inner = (
         point for before, point, after in zip(points, points[1:], points[2:]) if not before[1] == point[1] == after[1]
     )
@@ -210,7 +210,7 @@ def _corners(points):
 
 
 def _mark(mark, scale):
-    """An annotation: a line, or an area where it lasts."""
+    """An annotation: a line for a moment, an area for an interval."""
     left, right = scale.x(mark.start), scale.x(mark.end)
     words = svg.tooltip(f"{clock(mark.start)} {mark.title}: {mark.text}")
     area = svg.element("rect", x=left, y=scale.box.y, width=max(right - left, 0.1), height=scale.box.height, class_="region", fill=mark.colour)
@@ -220,7 +220,7 @@ def _mark(mark, scale):
 
 
 def _legend(box, series):
-    """The names of all series, row by row, and how high that is. What needs scrolling is said."""
+    """The names of all series, row by row, and their height. Mentions a part that needs scrolling."""
     rows, used = [[]], 0
     for one in series:
         width = svg.width_of(one.name) + 32
@@ -248,7 +248,7 @@ def _legend_entry(x, y, series, right):
 
 
 def _stat(panel, box, series, _marks, _window):
-    """The newest value of each series; with names where there are several, or where names are what is told."""
+    """The newest value of each series; with names if there are several, or if the names are the content."""
     defaults = panel["fieldConfig"]["defaults"]
     mode = panel.get("options", {}).get("textMode", "auto")
     height = box.height / len(series)
@@ -260,7 +260,7 @@ def _stat(panel, box, series, _marks, _window):
 
 
 def _figure(series, box, defaults, mode, has_others):
-    """One value, as large as there is room for it."""
+    """One value, as large as possible."""
     value = series.last()
     words, colour = grafana.appearance(value, defaults, units.written(value, defaults["unit"]))
     figure = series.name if mode == "name" else words
@@ -275,7 +275,7 @@ def _figure(series, box, defaults, mode, has_others):
 
 
 def _table(panel, box, series, _marks, window):
-    """The labels and the values of series; what has the same labels is one row."""
+    """The labels and the values of series; series with the same labels form one row."""
     unit = panel["fieldConfig"]["defaults"]["unit"]
     merged = {}
     for one in series:
@@ -293,12 +293,12 @@ def _table(panel, box, series, _marks, window):
 
 
 def _value_column(panel, series):
-    """What Grafana calls the values of a query."""
+    """Grafana's column name for the values of a query."""
     return "Value" if len(panel["targets"]) == 1 else f"Value #{series.query}"
 
 
 def _rows_of_text(box, lines):
-    """Lines in columns of the same width, as many as fit; the first one has the titles."""
+    """Rows in columns of the same width, as many as fit; the first one has the titles."""
     fits = int(box.height / TABLE_ROW)
     width = box.width / len(lines[0])
     parts = []
@@ -313,7 +313,7 @@ def _rows_of_text(box, lines):
 
 
 def _state_timeline(panel, box, series, marks, window):
-    """A row for each series, coloured by what it was when."""
+    """A row for each series, coloured by its value over time."""
     defaults = panel["fieldConfig"]["defaults"]
     widest = max(svg.width_of(one.name) for one in series)
     plot = box.without(bottom=AXIS_HEIGHT, left=min(widest + 8, box.width * STATE_LABEL_PART), right=RIGHT_ROOM)
@@ -330,7 +330,7 @@ def _state_timeline(panel, box, series, marks, window):
 
 
 def _states(series, row, scale, defaults):
-    """The runs of the same value in a row."""
+    """The segments of equal consecutive values."""
     times = list(series.values)
     step = times[1] - times[0]
     start = times[0]
@@ -355,7 +355,7 @@ _DRAWN = {"timeseries": _timeseries, "stat": _stat, "table": _table, "state-time
 
 
 def check(panel):
-    """Refuses what would be left out of the picture without a word."""
+    """Raises an error for features that would silently be missing from the picture."""
     defaults = panel["fieldConfig"]["defaults"]
     known = {
         "type": (set(_DRAWN), [panel["type"]]),

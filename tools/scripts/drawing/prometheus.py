@@ -1,4 +1,4 @@
-"""Questions to a Prometheus."""
+"""Client for Prometheus queries."""
 
 import json
 import math
@@ -14,11 +14,11 @@ class Unreachable(Exception):
 
 
 class Refused(Exception):
-    """Prometheus says why it does not evaluate an expression."""
+    """Prometheus refuses to evaluate an expression."""
 
 
 class Prometheus:
-    """One by its address."""
+    """A Prometheus, given by its address."""
 
     def __init__(self, address):
         self.address = address.rstrip("/")
@@ -47,7 +47,7 @@ class Prometheus:
 
 
 def _reason(refusal):
-    """What the body of a refusal says; the status if it is none of Prometheus' own."""
+    """Error message in the body of a refusal; the status if the body is not from Prometheus."""
     try:
         return json.load(refusal)["error"]
     except (ValueError, KeyError):
@@ -55,6 +55,6 @@ def _reason(refusal):
 
 
 def _number(text):
-    """A sample; nothing where it is no number that can be drawn."""
+    """A sample; None if it is not a number that can be drawn."""
     value = float(text)
     return value if math.isfinite(value) else None

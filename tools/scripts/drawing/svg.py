@@ -2,7 +2,7 @@
 
 from html import escape
 
-# Of a letter, of the size of its font: a little more than most are.
+# Width of a letter relative to its font size: a little more than the average.
 _LETTER_WIDTH = 0.58
 
 
@@ -13,17 +13,17 @@ def element(name, inside="", **attributes):
 
 
 def text(x, y, words, size=12, **attributes):
-    """Words whose line begins at a point, or is anchored there."""
+    """Text that begins at a point, or is anchored there."""
     return element("text", escape(words), x=x, y=y, font_size=size, **attributes)
 
 
 def width_of(words, size=12):
-    """About how wide words are."""
+    """Approximate width of a text."""
     return len(words) * size * _LETTER_WIDTH
 
 
 def cut(words, width, size=12):
-    """Words as far as there is room for them."""
+    """Text, truncated to the available width."""
     room = int(width / (size * _LETTER_WIDTH))
     return words if len(words) <= room else words[: max(room - 1, 0)] + "…"
 
@@ -34,7 +34,7 @@ def path(points, **attributes):
 
 
 def tooltip(words):
-    """What a browser shows where the pointer is."""
+    """Tooltip."""
     return element("title", escape(words))
 
 

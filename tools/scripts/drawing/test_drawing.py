@@ -1,4 +1,4 @@
-"""All dashboards can be drawn, and what is written and left out is what Grafana would.
+"""All dashboards can be drawn, with the same content as in Grafana.
 
     PYTHONPATH=scripts python3 -m unittest drawing.test_drawing
 """
@@ -15,7 +15,7 @@ WINDOW = grafana.Window(start=1_000_000, end=1_000_900, scrape=10)
 
 
 class Stub:
-    """A Prometheus that gives two series to every question, or none at all."""
+    """A Prometheus that answers every query with two series, or with none."""
 
     def __init__(self, labels=({"instance": "a"}, {"instance": "b"})):
         self.labels = labels

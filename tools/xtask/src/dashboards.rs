@@ -1,4 +1,4 @@
-//! Grafana's dashboards, from the short description of what they show.
+//! Generator of Grafana's dashboards from a short description.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,54 +8,54 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The description, from the root of the workspace.
+/// Path of the description, relative to the workspace.
 pub(crate) const SOURCE: &str = "deploy/grafana/dashboards.toml";
-/// Where the dashboards lie.
+/// Folder of the dashboards.
 const FOLDER: &str = "deploy/grafana/dashboards";
 /// Columns of Grafana's grid.
 const COLUMNS: u32 = 24;
-/// Columns of a panel that does not say.
+/// Default width of a panel in columns.
 const WIDTH: u32 = 12;
-/// Rows of a panel that shows a course, and of one that shows a figure.
+/// Height in rows of a time series panel, and of a single-value panel.
 const HEIGHT: u32 = 8;
 const STAT_HEIGHT: u32 = 4;
 const HEADING_HEIGHT: u32 = 1;
-/// How much of the area below a line of a stack is filled, in percent.
+/// Fill opacity below the lines of a stack, in percent.
 const STACK_OPACITY: u32 = 60;
-/// Time between two moments at which an annotation is asked for: Grafana's own minute draws lines that late.
+/// Query step of annotations: with Grafana's default of a minute, lines appear up to that late.
 const ANNOTATION_STEP: &str = "10s";
-/// The version of Grafana's format that is written.
+/// Schema version of Grafana's format.
 const SCHEMA_VERSION: u32 = 39;
 
 /// The whole description.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
-    /// What is drawn on all dashboards.
+    /// Annotations on all dashboards.
     annotation: Vec<Annotation>,
-    /// Colours of series by their names, by the name of such a set.
+    /// Colours of series by name, grouped into named sets.
     colors: BTreeMap<String, Colors>,
     dashboard: Vec<Dashboard>,
 }
 
 type Colors = BTreeMap<String, String>;
 
-/// Moments that are worth a line over all panels.
+/// Events that are marked by a line over all panels.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Annotation {
     title: String,
-    /// What is told of one, with the labels of its series.
+    /// Text of an annotation, with the labels of its series.
     text: String,
     color: String,
-    /// Gives something when it happens.
+    /// Query that returns a value when the event happens.
     query: String,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Dashboard {
-    /// File and id.
+    /// File name and id.
     name: String,
     title: String,
     /// Whether a queue can be chosen.
@@ -71,28 +71,28 @@ struct Dashboard {
 #[serde(deny_unknown_fields)]
 struct Panel {
     title: String,
-    /// A heading above it.
+    /// Heading above the panel.
     section: Option<String>,
     #[serde(default)]
     kind: Kind,
     unit: Option<String>,
     width: Option<u32>,
-    /// Where the axis ends.
+    /// Upper end of the axis.
     max: Option<f64>,
-    /// Whether series lie on each other, as their sum means something.
+    /// Whether series are stacked, because their sum is meaningful.
     #[serde(default)]
     stack: bool,
-    /// The set of colours that its series have by their names.
+    /// The colour set of its series.
     colors: Option<String>,
-    /// The value from which on a figure is red, and green below. Without it no colour judges.
+    /// Threshold from which a value is red; it is green below. Without it the value has no status colour.
     bad_from: Option<f64>,
-    /// Whether a figure's name is what is told, in place of its value.
+    /// Whether the panel shows the series' name instead of its value.
     #[serde(default)]
     names: bool,
-    /// What values of a state timeline stand for: value, words, colour.
+    /// Value mappings of a state timeline: value, text, colour.
     #[serde(default)]
     states: Vec<(String, String, String)>,
-    /// Labels that are columns of a table, with their titles; each query is one more.
+    /// Labels shown as table columns, with their titles; each query adds one more.
     #[serde(default)]
     columns: Vec<(String, String)>,
     /// Legend and expression.
@@ -132,7 +132,9 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 impl Dashboard {
     fn render(&self, all: &Description) -> Result<Value> {
         let annotations: Vec<Value> = all.annotation.iter().map(Annotation::render).collect();
-        let datasource = json!({"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"});
+        let datasource = json!({
+            "name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"
+        });
         let mut variables = vec![datasource];
         if self.queue {
             let all = "label_values(muster_scheduler_queue_live_jobs, queue)";
@@ -156,7 +158,7 @@ impl Dashboard {
         }))
     }
 
-    /// The panels from left to right, as many in a row as fit.
+    /// The panels from left to right, as many per row as fit.
     fn panels(&self, colors: &BTreeMap<String, Colors>) -> Result<Vec<Value>> {
         let (mut x, mut y, mut row_height) = (0, 0, 0);
         let mut panels = Vec::new();
@@ -184,7 +186,7 @@ fn heading(id: usize, title: &str, y: u32) -> Value {
     json!({"id": id, "type": "row", "title": title, "gridPos": place, "collapsed": false, "panels": [], "targets": []})
 }
 
-/// A variable of which some values are chosen, or all.
+/// A variable with a selection of values, or all.
 fn choice(name: &str, label: &str, query: &str) -> Value {
     json!({
         "name": name, "type": "query", "label": label, "datasource": {"uid": "${datasource}"},
@@ -251,7 +253,7 @@ impl Panel {
         ('A'..).zip(&self.queries).map(target).collect()
     }
 
-    /// What all its series have.
+    /// Settings common to all its series.
     fn defaults(&self) -> Value {
         let mut steps = vec![json!({"value": null, "color": "text"})];
         if let Some(bad) = self.bad_from {
@@ -282,7 +284,7 @@ impl Panel {
         defaults
     }
 
-    /// The colours of series that mean something.
+    /// Colours of series with a fixed meaning.
     fn overrides(&self, colors: &BTreeMap<String, Colors>) -> Result<Vec<Value>> {
         let Some(name) = &self.colors else {
             return Ok(Vec::new());
@@ -298,13 +300,13 @@ impl Panel {
         Ok(set.iter().map(one).collect())
     }
 
-    /// Makes one table of all queries, with the columns that are told of and no others.
+    /// Merges all queries into one table, with only the listed columns.
     fn transformations(&self) -> Vec<Value> {
         if self.kind != Kind::Table {
             return Vec::new();
         }
         let labels = self.columns.iter().cloned();
-        // What Grafana calls the value of one query, and those of several.
+        // Grafana's column names for the value of a single query, and of several.
         let value = |reference: char| match self.queries.len() {
             1 => "Value".to_owned(),
             _ => format!("Value #{reference}"),
@@ -321,7 +323,9 @@ impl Panel {
             .collect();
         vec![
             json!({"id": "merge", "options": {}}),
-            json!({"id": "organize", "options": {"excludeByName": {"Time": true}, "indexByName": order, "renameByName": titles}}),
+            json!({"id": "organize", "options": {
+                "excludeByName": {"Time": true}, "indexByName": order, "renameByName": titles
+            }}),
         ]
     }
 }

@@ -1,5 +1,5 @@
-//! Developer tools: `cargo xtask tidy` checks the house rules that the compiler and clippy cannot, `cargo xtask dashboards` writes
-//! Grafana's dashboards.
+//! Developer tools: `cargo xtask tidy` checks project rules that the compiler and clippy cannot, `cargo xtask
+//! dashboards` generates Grafana's dashboards.
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +32,8 @@ fn main() -> Result<ExitCode> {
         _ => {
             writeln!(
                 std::io::stderr(),
-                "usage: cargo xtask tidy          check the house rules\n       cargo xtask dashboards    write Grafana's dashboards from {}",
+                "usage: cargo xtask tidy          check the house rules\n       cargo xtask dashboards    write \
+                 Grafana's dashboards from {}",
                 dashboards::SOURCE
             )?;
             Ok(ExitCode::from(EXIT_USAGE))
@@ -40,9 +41,9 @@ fn main() -> Result<ExitCode> {
     }
 }
 
-/// The folder of the workspace: where `cargo xtask` is called, else the working directory.
+/// Root of the workspace of the `cargo xtask` call, or the working directory.
 fn root() -> Result<PathBuf> {
-    // Of this run: a program out of a cache may have been compiled in another checkout.
+    // Taken from this run: a cached program may have been compiled in another checkout.
     let Some(folder) = env::var_os("CARGO_MANIFEST_DIR") else {
         return env::current_dir().context("the working directory is gone");
     };

@@ -1,8 +1,7 @@
-//! The account that a task runs as, where that is not its agent's.
-//!
-//! Two things are told apart. A task's process becomes the account for good, and can never be anybody else again. A supervisor
-//! stays who it is, so that it can kill its task, and only borrows the account's rights over files where it touches what the
-//! task may change: a link that the task has put there then leads it nowhere where the task could not go itself.
+//! The account that a task runs as, where it differs from the agent's.
+//! A task's process becomes the account permanently and cannot change back. A supervisor keeps its own user,
+//! so that it can kill its task, and borrows only the account's file access rights where it touches what the
+//! task may change: a symbolic link made by the task then leads nowhere that the task itself could not go.
 
 use std::ffi::CString;
 use std::fs;
@@ -22,33 +21,34 @@ use serde::{Deserialize, Serialize};
 use crate::files::open_folder;
 use crate::sys::user_database;
 
-/// Who may use what was given to an account.
+/// Permissions of folders that are given to an account.
 const MODE: Mode = Mode::RWXU;
-/// What files of a task are not open for, unless it says otherwise: what logins have on most systems.
+/// Permission bits that new files of a task lack by default: the login default on most systems.
 const UMASK: Mode = Mode::WGRP.union(Mode::WOTH);
 
-/// A local account, as the system's user database has it.
+/// A local account from the system's user database.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Its name.
+    /// Account name.
     pub name: String,
-    /// Its number.
+    /// User id.
     pub uid: u32,
-    /// The number of its first group.
+    /// Primary group id.
     pub gid: u32,
-    /// The numbers of all of its groups, with that.
+    /// Ids of all groups, including the primary one.
     pub groups: Vec<u32>,
-    /// Its home (`HOME`).
+    /// Home directory (`HOME`).
     pub home: PathBuf,
-    /// Its shell (`SHELL`).
+    /// Login shell (`SHELL`).
     pub shell: PathBuf,
 }
 
 impl Account {
-    /// Looks an account up; none if there is none of this name. It may take long: the database may be on another machine.
+    /// Looks up an account; `None` if no account has this name. May block for long: the database may be
+    /// remote.
     ///
     /// # Errors
-    /// What the user database says.
+    /// Errors of the user database.
     pub fn find(name: &str) -> io::Result<Option<Self>> {
         let Ok(text) = CString::new(name) else {
             return Ok(None);
@@ -66,36 +66,37 @@ impl Account {
         }))
     }
 
-    /// Gives it a folder, for itself alone; a link to one is refused. The way there must be nobody else's.
+    /// Gives a folder to this account exclusively; refuses a symbolic link. No other user may be able to
+    /// change the path to it.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub fn own(&self, folder: &Path) -> io::Result<()> {
         self.own_open(&open_folder(folder)?)
     }
 
-    /// The same with a folder that is open.
+    /// Like [`Self::own`], for an open folder.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub(crate) fn own_open(&self, folder: &OwnedFd) -> io::Result<()> {
         self.take(folder)?;
         Ok(fchmod(folder, MODE)?)
     }
 
-    /// Gives it what is open.
+    /// Makes the account the owner of an open file.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub(crate) fn take(&self, file: impl AsFd) -> io::Result<()> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         Ok(fchown(file, Some(uid), Some(gid))?)
     }
 
-    /// Does something with its rights over files.
+    /// Runs `act` with the account's file access rights.
     ///
     /// # Errors
-    /// That these cannot be had, and what `act` says.
+    /// The rights cannot be borrowed, or the error of `act`.
     pub(crate) fn acting<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let groups: Vec<Gid> = self.groups.iter().copied().map(Gid::from_raw).collect();
         let _borrowed = BorrowedRights::take(self.uid, self.gid, &groups)?;
@@ -103,10 +104,11 @@ impl Account {
     }
 }
 
-/// Does something with the rights over files of whoever owns a folder, if this process is root and that is somebody else.
+/// Runs `act` with the file access rights of a folder's owner, if this process is root and the owner is
+/// another user.
 ///
 /// # Errors
-/// That these cannot be had, and what `act` says.
+/// The rights cannot be borrowed, or the error of `act`.
 pub fn acting_as_owner_of<T>(folder: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     if !geteuid().is_root() {
         return act();
@@ -119,7 +121,7 @@ pub fn acting_as_owner_of<T>(folder: &Path, act: impl FnOnce() -> io::Result<T>)
     act()
 }
 
-/// Rights over files that this thread has for a while. It can be sent no signals that it could not be sent before.
+/// File access rights that this thread borrows temporarily. They do not let other users send it more signals.
 struct BorrowedRights {
     groups: Vec<Gid>,
 }
@@ -131,7 +133,7 @@ impl BorrowedRights {
         let borrowed = Self { groups: before };
         user_database::set_group_of_files(gid);
         user_database::set_user_of_files(uid);
-        // Neither call says whether it did anything, but in what the next one gives.
+        // Neither call reports success; only the value that the next call returns shows it.
         let is_done = user_database::set_group_of_files(gid) == gid
             && user_database::set_user_of_files(uid) == uid;
         match is_done {
@@ -145,12 +147,13 @@ impl Drop for BorrowedRights {
     fn drop(&mut self) {
         user_database::set_user_of_files(geteuid().as_raw());
         user_database::set_group_of_files(getegid().as_raw());
-        // They could be taken, so they can be given back; a thread for which that failed has fewer rights than before.
+        // Borrowing succeeded, so returning does too; a thread for which it failed has fewer rights than
+        // before.
         let _ = set_thread_groups(&self.groups);
     }
 }
 
-/// What a child needs to become an account: after its fork nothing may be allocated.
+/// What a child needs to become an account: nothing may be allocated after its fork.
 #[derive(Debug)]
 pub(crate) struct Credentials {
     uid: Uid,
@@ -170,16 +173,16 @@ impl Credentials {
         }
     }
 
-    /// Makes the calling thread's process, which has no other thread, the account's for good: without capabilities, and
-    /// with no way to gain any by a program that is started. What the kernel sends it when its parent dies must be asked for
-    /// anew.
+    /// Makes the calling thread's process, which has no other thread, run as the account permanently: without
+    /// capabilities, and unable to gain any by executing a program. The parent death signal must be requested
+    /// again afterwards.
     ///
     /// # Errors
-    /// What the kernel says; `PermissionDenied` if there is a way back.
+    /// Errors of the kernel; `PermissionDenied` if the process could still change back.
     pub(crate) fn assume(&self) -> io::Result<()> {
         umask(UMASK);
         set_no_new_privs(true)?;
-        // In this order: without the user's rights over others, groups cannot be changed any more.
+        // The order matters: groups can no longer be changed once root's user id is given up.
         set_thread_groups(&self.groups)?;
         set_thread_res_gid(self.gid, self.gid, self.gid)?;
         set_thread_res_uid(self.uid, self.uid, self.uid)?;
@@ -201,7 +204,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// Who it is.
+    /// User id of the account.
     pub(crate) const fn uid(&self) -> Uid {
         self.uid
     }
@@ -219,7 +222,7 @@ mod tests {
         let root = Account::find("root").unwrap().unwrap();
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.groups.contains(&0) && root.home.is_absolute());
-        // A number is no name, and neither is what has a zero in it.
+        // A number is not a name, and neither is a text with a zero byte.
         for name in ["0", "no-such-account", "", "ro\0ot"] {
             assert_eq!(Account::find(name).unwrap(), None, "{name:?}");
         }
@@ -228,7 +231,7 @@ mod tests {
     #[test]
     fn what_a_link_leads_to_is_given_to_nobody() {
         if !geteuid().is_root() {
-            crate::output::complain("skipped: only root gives folders away");
+            crate::output::complain("skipped: only root can change the owner of a folder");
             return;
         }
         let nobody = Account::find("nobody").unwrap().unwrap();
@@ -247,7 +250,7 @@ mod tests {
     #[test]
     fn a_supervisor_with_an_accounts_rights_goes_where_the_account_may_go_and_comes_back() {
         if !geteuid().is_root() {
-            crate::output::complain("skipped: only root can borrow others' rights");
+            crate::output::complain("skipped: only root can borrow another user's rights");
             return;
         }
         let nobody = Account::find("nobody").unwrap().unwrap();
@@ -268,7 +271,7 @@ mod tests {
             .acting(|| fs::write(theirs.join("mine"), "x"))
             .unwrap();
         assert_eq!(theirs.join("mine").metadata().unwrap().uid(), nobody.uid);
-        assert!(read().is_ok(), "it has its own rights again");
+        assert!(read().is_ok(), "its own rights are restored");
         assert!(acting_as_owner_of(home.path(), read).is_ok());
     }
 }

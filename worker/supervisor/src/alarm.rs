@@ -1,7 +1,7 @@
-//! Wakes the supervisor when its task's lease ends, also out of the machine's sleep.
-//!
-//! `poll` counts its timeout on a clock that stands still while the machine is suspended. A timer on the clock that counts
-//! suspend time fires at once when the machine is back, and where this process may, it wakes the machine up.
+//! Wakes the supervisor when its task's lease ends, even from suspend.
+//! `poll` counts its timeout on a clock that stops while the machine is suspended. A timer on the clock that
+//! includes suspend time fires at once on resume and, where this process has the permission, wakes the
+//! machine.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -22,10 +22,10 @@ pub(crate) struct LeaseAlarm {
 }
 
 impl LeaseAlarm {
-    /// An alarm that is not set; none if the kernel gives none.
+    /// Creates a disarmed alarm; `None` if the kernel provides no such timer.
     pub(crate) fn new() -> Option<Self> {
         let create = |clock| timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK);
-        // To wake the machine needs CAP_WAKE_ALARM.
+        // Waking the machine needs CAP_WAKE_ALARM.
         let timer = create(TimerfdClockId::BoottimeAlarm).or_else(|error| match error {
             Errno::PERM | Errno::INVAL | Errno::NOTSUP => create(TimerfdClockId::Boottime),
             other => Err(other),
@@ -36,7 +36,7 @@ impl LeaseAlarm {
         })
     }
 
-    /// Sets it for an instant of the lease's clock; one that is past fires at once.
+    /// Arms the alarm for an instant of the lease clock; an instant in the past fires at once.
     pub(crate) fn set(&mut self, instant: MonotonicMs, clock: LeaseClock) {
         if self.set_for == Some(instant) {
             return;
@@ -44,7 +44,7 @@ impl LeaseAlarm {
         let boottime_ms = clock.to_boottime_ms(instant);
         let at = Timespec {
             tv_sec: i64::try_from(boottime_ms / 1_000).unwrap_or(i64::MAX),
-            // A time of zero would switch it off.
+            // A time of zero would disarm it.
             tv_nsec: i64::try_from(boottime_ms % 1_000 * 1_000_000)
                 .unwrap_or(0)
                 .max(1),
@@ -56,22 +56,23 @@ impl LeaseAlarm {
             },
             it_value: at,
         };
-        // It cannot fail: the timer is ours and the time is one. Were it not set, the ticks would do.
+        // This cannot fail: the descriptor is a timer and the time is valid. If it did, the ticks would
+        // suffice.
         if timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once).is_ok() {
             self.set_for = Some(instant);
         }
     }
 
-    /// Notes that it has been heard: until it is set again it wakes nobody.
+    /// Acknowledges the alarm: it wakes the supervisor no more until it is set again.
     pub(crate) fn quieten(&self) {
         let mut count = [0u8; 8];
-        // The only error is one that has not fired.
+        // The only error is that it has not fired.
         let _ = rustix::io::read(&self.timer, &mut count);
     }
 }
 
 impl AsFd for LeaseAlarm {
-    /// Readable once its time has come.
+    /// Readable once the alarm has fired.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
@@ -107,7 +108,7 @@ mod tests {
         // The lease was extended.
         alarm.set(clock.now().after(600_000), clock);
         assert!(!rings(&alarm, 0));
-        // A time that is past when it is set.
+        // An instant that has passed when the alarm is set.
         alarm.set(MonotonicMs(1), clock);
         assert!(rings(&alarm, 20_000));
     }

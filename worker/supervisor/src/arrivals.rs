@@ -1,7 +1,6 @@
-//! When output arrived: a small file beside each segment, so that the text stays as the task wrote it.
-//!
-//! A record says up to which position of the whole output the bytes had come at an instant. Instants only grow, over
-//! both outputs of a task, so that they also tell the order in which the two were read.
+//! Arrival times of output: a small file next to each segment, so that the text stays as the task wrote it.
+//! A record states the position in the whole output up to which bytes had arrived at an instant. Instants
+//! strictly increase over both outputs of a task, so they also give the order in which the two were read.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,19 +11,19 @@ use std::time::UNIX_EPOCH;
 use crate::limits::{ARRIVAL_RECORDS_MAX, ARRIVAL_RESOLUTION_US};
 use crate::segments::{OutputStream, Segment};
 
-/// Bytes of a record: two numbers, little-endian.
+/// Size of a record: two little-endian numbers.
 const RECORD_BYTES: u64 = 16;
 
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Position behind the last byte that had come.
+    /// Position behind the last byte that had arrived.
     pub end: u64,
-    /// When, in microseconds since the Unix epoch by the host's wall clock.
+    /// Arrival time in microseconds since the Unix epoch, by the host's wall clock.
     pub at_us: u64,
 }
 
-/// Gives the instants of one task's output.
+/// Assigns arrival times to one task's output.
 #[derive(Debug, Default)]
 pub struct ArrivalClock {
     last_us: u64,
@@ -32,12 +31,13 @@ pub struct ArrivalClock {
 }
 
 impl ArrivalClock {
-    /// The instant of bytes that were read now. What one output prints in quick succession shares one; no two outputs do.
+    /// Returns the arrival time of bytes read now. Consecutive reads of one output may share a time; the two
+    /// outputs never do.
     pub fn stamp(&mut self, stream: OutputStream, now_us: u64) -> u64 {
         let goes_on = self.last_stream == Some(stream)
             && now_us.abs_diff(self.last_us) < ARRIVAL_RESOLUTION_US;
         if !goes_on {
-            // A wall clock that is set back must not turn the order round.
+            // A wall clock that is set back must not reverse the order.
             self.last_us = now_us.max(self.last_us.saturating_add(1));
             self.last_stream = Some(stream);
         }
@@ -54,7 +54,7 @@ pub(crate) struct ArrivalWriter {
 }
 
 impl ArrivalWriter {
-    /// The records of a new segment.
+    /// Creates the record file of a new segment.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .create(true)
@@ -68,12 +68,12 @@ impl ArrivalWriter {
         })
     }
 
-    /// Whether its segment must end because it has as many records as it may.
+    /// Whether the segment must end because it holds the maximum number of records.
     pub(crate) const fn is_full(&self) -> bool {
         self.records >= ARRIVAL_RECORDS_MAX
     }
 
-    /// Notes that the bytes before `end` have come.
+    /// Records that the bytes before `end` have arrived.
     pub(crate) fn note(&mut self, end: u64, at_us: u64) -> io::Result<()> {
         let is_new = self.last_us != Some(at_us);
         let number = self.records - u64::from(!is_new);
@@ -87,12 +87,11 @@ impl ArrivalWriter {
     }
 }
 
-/// The records of a segment that end behind a position, oldest first, at most `limit` of them.
-///
-/// A segment of a supervisor that wrote none has come when it was last written.
+/// Returns the records of a segment that end behind a position, oldest first, at most `limit` of them.
+/// A segment without records counts as arrived at its last modification.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub fn behind(segment: &Segment, position: u64, limit: usize) -> io::Result<Vec<Arrival>> {
     let Some(records) = Records::open(segment)? else {
         return last_write(segment, position);
@@ -101,10 +100,10 @@ pub fn behind(segment: &Segment, position: u64, limit: usize) -> io::Result<Vec<
     records.some(first, limit)
 }
 
-/// The position before which all of a segment had come before an instant: its start if nothing had.
+/// Returns the position before which all of a segment had arrived at an instant; its start if nothing had.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub fn position_at(segment: &Segment, at_us: u64) -> io::Result<u64> {
     let Some(records) = Records::open(segment)? else {
         let whole = last_write(segment, segment.start)?;
@@ -120,7 +119,7 @@ pub fn position_at(segment: &Segment, at_us: u64) -> io::Result<u64> {
     }
 }
 
-/// The records of one segment, in the order of both their numbers.
+/// Records of one segment; both of their numbers ascend.
 struct Records {
     file: File,
     count: u64,
@@ -133,7 +132,7 @@ impl Records {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        // A record that is being written is not there yet.
+        // A record that is still being written does not count.
         let count = file.metadata()?.len() / RECORD_BYTES;
         Ok(Some(Self { file, count }))
     }
@@ -145,7 +144,7 @@ impl Records {
         Ok(parsed(&record))
     }
 
-    /// At most `limit` records from the one of a number on.
+    /// Reads at most `limit` records, starting at index `first`.
     fn some(&self, first: u64, limit: usize) -> io::Result<Vec<Arrival>> {
         let left = usize::try_from(self.count - first).unwrap_or(usize::MAX);
         let mut bytes = vec![0u8; left.min(limit) * RECORD_BYTES as usize];
@@ -154,7 +153,7 @@ impl Records {
         Ok(records.map(parsed).collect())
     }
 
-    /// Number of the first record that a condition holds for, which holds for all behind it.
+    /// Index of the first record for which a monotone condition holds.
     fn first(&self, holds: impl Fn(Arrival) -> bool) -> io::Result<u64> {
         let (mut low, mut high) = (0, self.count);
         while low < high {
@@ -187,7 +186,7 @@ fn number_of(bytes: &[u8]) -> u64 {
 fn last_write(segment: &Segment, position: u64) -> io::Result<Vec<Arrival>> {
     let metadata = segment.path.metadata()?;
     let end = segment.start + metadata.len();
-    // A host whose clock stands before 1970 has no better time to give.
+    // A host whose clock is before 1970 has no better time to offer.
     let age = metadata.modified()?.duration_since(UNIX_EPOCH);
     let at_us = age.map_or(0, |age| u64::try_from(age.as_micros()).unwrap_or(u64::MAX));
     let whole = Arrival { end, at_us };

@@ -1,9 +1,9 @@
-//! Programs that the kernel asks whether a device may be opened: the system call that loads and attaches them.
+//! Loads and attaches BPF programs that decide whether a device may be opened.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// An instruction of a program for the kernel (`struct bpf_insn`).
+/// A BPF instruction (`struct bpf_insn`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BpfInstruction {
@@ -26,42 +26,43 @@ impl BpfInstruction {
         }
     }
 
-    /// Reads 32 bits at an offset from where a register points.
+    /// Loads 32 bits at an offset from the address in a register.
     pub(crate) const fn load_word(to: u8, from: u8, offset: i16) -> Self {
         Self::of(0x61, to | (from << 4), offset, 0)
     }
 
-    /// Keeps these bits of a register.
+    /// Masks a register with these bits.
     pub(crate) const fn and(register: u8, bits: i32) -> Self {
         Self::of(0x54, register, 0, bits)
     }
 
-    /// Skips so many instructions unless a register holds a number.
+    /// Skips `skipped` instructions unless a register equals a number.
     pub(crate) const fn jump_unless_equal(register: u8, number: i32, skipped: i16) -> Self {
         Self::of(0x55, register, skipped, number)
     }
 
-    /// Lets a register hold a number.
+    /// Sets a register to a number.
     pub(crate) const fn set(register: u8, number: i32) -> Self {
         Self::of(0xb7, register, 0, number)
     }
 
-    /// How many instructions a jump skips.
+    /// Number of instructions that a jump skips.
     #[cfg(test)]
     pub(crate) const fn jumps_by(self) -> i16 {
         self.offset
     }
 }
 
-/// Numbers of the kernel's for `bpf`: loading, attaching, a program that is asked about devices, where it is attached, and
-/// that others may be attached there too.
+/// Constants of the `bpf` system call: load, attach, program type for devices, its attach type, and the flag
+/// that permits further programs on the same cgroup.
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_ATTACH: libc::c_int = 8;
 const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
 const BPF_CGROUP_DEVICE: u32 = 6;
 const BPF_F_ALLOW_MULTI: u32 = 2;
 
-/// What the kernel is told to load: the beginning of its `union bpf_attr`, up to what is of no use here.
+/// Arguments of `BPF_PROG_LOAD`: the beginning of the kernel's `union bpf_attr`, up to the last field used
+/// here.
 #[repr(C)]
 struct LoadOrder {
     kind: u32,
@@ -75,7 +76,7 @@ struct LoadOrder {
     flags: u32,
 }
 
-/// What the kernel is told to attach where.
+/// Arguments of `BPF_PROG_ATTACH`.
 #[repr(C)]
 struct AttachOrder {
     target: u32,
@@ -84,10 +85,10 @@ struct AttachOrder {
     flags: u32,
 }
 
-/// Loads a program that answers whether a device may be opened.
+/// Loads a program that decides whether a device may be opened.
 ///
 /// # Errors
-/// What the kernel says: one without such programs, one that does not take them from us, or a program that is wrong.
+/// Errors of the kernel: no support for such programs, missing permission, or an invalid program.
 pub(crate) fn load_device_program(program: &[BpfInstruction]) -> io::Result<OwnedFd> {
     let order = LoadOrder {
         kind: BPF_PROG_TYPE_CGROUP_DEVICE,
@@ -100,7 +101,7 @@ pub(crate) fn load_device_program(program: &[BpfInstruction]) -> io::Result<Owne
         kernel_version: 0,
         flags: 0,
     };
-    // SAFETY: the kernel reads as many instructions as are said to be there, a text with its end, and the order.
+    // SAFETY: the kernel reads the given number of instructions, a terminated text, and the arguments.
     let loaded = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -113,14 +114,14 @@ pub(crate) fn load_device_program(program: &[BpfInstruction]) -> io::Result<Owne
     if loaded < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made it, and nobody else knows it.
+    // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(loaded) })
 }
 
-/// Lets the kernel ask a loaded program about all devices that processes in a cgroup open.
+/// Attaches a loaded program to a cgroup: it decides about all devices that the cgroup's processes open.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn attach_device_program(
     cgroup: BorrowedFd<'_>,
     program: BorrowedFd<'_>,
@@ -131,7 +132,7 @@ pub(crate) fn attach_device_program(
         kind: BPF_CGROUP_DEVICE,
         flags: BPF_F_ALLOW_MULTI,
     };
-    // SAFETY: the kernel reads the order, which names two open descriptors.
+    // SAFETY: the kernel reads the arguments, which name two open descriptors.
     let attached = unsafe {
         libc::syscall(
             libc::SYS_bpf,

@@ -1,4 +1,4 @@
-//! A task's checkpoint folder: made before the task starts, and not left behind empty.
+//! A task's checkpoint folder: created before the task starts, removed afterwards if empty.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,38 +18,38 @@ use crate::clock::file_clock;
 use crate::files::open_folder;
 use crate::spec::TaskSpec;
 
-/// What lets others through a folder without letting them look into it.
+/// Permission for others to pass through a folder without listing it.
 const PASSAGE: Mode = Mode::XGRP.union(Mode::XOTH);
-/// Tries to make a folder whose parent another task may remove at the same time, because it was empty.
+/// Attempts to create a folder whose empty parent another task may remove concurrently.
 const CREATE_TRIES: usize = 8;
 
-/// Where one task's checkpoints go (`MUSTER_CKPT_DIR`).
+/// A task's checkpoint folder (`MUSTER_CKPT_DIR`).
 #[derive(Clone, Debug)]
 pub(crate) struct CheckpointFolder {
     path: PathBuf,
-    /// Whether this task looks for checkpoints registered by files alone: all tasks of a unit share the folder, and one
-    /// of them looking at it is enough.
+    /// Whether this task scans for checkpoints registered by files alone: all tasks of a unit share the
+    /// folder, and one scan is enough.
     scans: bool,
     /// Whether other tasks may be about to write into it.
     is_shared: bool,
-    /// Whether the agent made it, and removes it.
+    /// Whether the agent created the folder and removes it.
     is_agents: bool,
-    /// Markers that lay there before the task began: another attempt's.
+    /// Markers present before the task began; they belong to other attempts.
     foreign: BTreeMap<u64, SystemTime>,
     prepared_at: SystemTime,
-    /// Whose it is; ours if none.
+    /// Owner of the folder; the supervisor's user if `None`.
     account: Option<Account>,
 }
 
 impl CheckpointFolder {
-    /// Makes the folder. Call it before the task is started: the file system may hang.
+    /// Creates the folder. Call it before the task is started: the file system may hang.
     pub(crate) fn prepare(spec: &TaskSpec) -> Self {
         let path = spec.checkpoint_directory.clone();
         let scans = spec.assignment.rank.rank == 0;
-        // If it cannot be made, the task that wants it will say so better than we can.
+        // If the folder cannot be created, the task's own error will be clearer.
         let is_agents = spec.checkpoint_directory_is_new;
         let account = spec.owner().cloned();
-        // One that does not begin needs none.
+        // A task that is refused needs none.
         let is_refused = spec.identity.refusal.is_some();
         let is_new =
             is_agents || !is_refused && create_for(account.as_ref(), &path).unwrap_or(false);
@@ -69,17 +69,17 @@ impl CheckpointFolder {
         }
     }
 
-    /// Looks into it with no more rights over files than the task has, who may have put links there.
+    /// Runs `look` with the task's file access rights, since the task may have put links into the folder.
     pub(crate) fn looking<T>(&self, look: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         acting(self.account.as_ref(), look)
     }
 
-    /// When it was prepared, by the times of files: what is older is another attempt's.
+    /// File timestamp of the preparation: older files belong to another attempt.
     pub(crate) const fn prepared_at(&self) -> SystemTime {
         self.prepared_at
     }
 
-    /// The folder, if this task is the one that looks at it.
+    /// The folder, if this task is the one that scans it.
     pub(crate) fn scanned(&self) -> Option<&Path> {
         self.scans.then_some(self.path.as_path())
     }
@@ -89,24 +89,23 @@ impl CheckpointFolder {
         self.foreign.get(&step) == Some(&modified)
     }
 
-    /// Removes what is empty: the task's folder, and its job's if this was the last one. True if nothing is left that
-    /// anybody could look for. Call it when nothing of the task lives.
-    ///
-    /// One that the agent made is left to it.
-    ///
+    /// Removes empty folders: the task's, and its job's if this was the last one. True if nothing is left to
+    /// find. Call it once no process of the task is alive.
+    /// A folder created by the agent is left to the agent.
     /// A gang's folder stays: a member on another host may be about to write into it.
     pub(crate) fn tidy(&self) -> bool {
         if self.is_shared {
             return !self.scans;
         }
         if self.is_agents {
-            // Only where tasks run as their agent.
+            // Only where tasks run as their agent's user.
             let mut names = fs::read_dir(&self.path).into_iter().flatten();
             return names.next().is_none();
         }
         match fs::remove_dir(&self.path) {
             Ok(()) => {
-                // Not empty while the job's other tasks have theirs; no harm if it cannot be removed.
+                // It is not empty while other tasks of the job have folders; failing to remove it does no
+                // harm.
                 if let Some(job) = self.path.parent() {
                     drop(fs::remove_dir(job));
                 }
@@ -124,10 +123,9 @@ fn acting<T>(account: Option<&Account>, act: impl FnOnce() -> io::Result<T>) -> 
     }
 }
 
-/// Makes a folder, which is an account's then if one is given. True: it was not there before.
-///
-/// It is made by root, who may do so in folders of ours, and given away; where the job's folder is not ours, and on file systems of
-/// others, where root is nobody, by the account itself.
+/// Creates a folder, owned by the account if one is given. True if it did not exist.
+/// Root creates it and changes its owner where the job's folder belongs to this process; otherwise, and on
+/// file systems that squash root, the account creates it itself.
 fn create_for(account: Option<&Account>, path: &Path) -> io::Result<bool> {
     let Some(account) = account else {
         return create(path);
@@ -140,7 +138,8 @@ fn create_for(account: Option<&Account>, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Makes a folder in its job's, and gives it to an account; `PermissionDenied` if its job's is not ours.
+/// Creates a folder within its job's and gives it to an account; `PermissionDenied` if the job's is not this
+/// user's.
 fn create_in_ours(account: &Account, path: &Path) -> io::Result<bool> {
     let (Some(job), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(ErrorKind::InvalidInput.into());
@@ -156,8 +155,8 @@ fn create_in_ours(account: &Account, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Opens a job's folder, which is made if nothing is there. It may lie where accounts make theirs: a link of one would lead root
-/// anywhere.
+/// Opens a job's folder, creating it if absent. It may be in a directory that accounts can write to:
+/// following a link there could lead root anywhere.
 fn open_ours(job: &Path) -> io::Result<OwnedFd> {
     let is_new = create(job)?;
     let folder = open_folder(job)?;
@@ -165,13 +164,13 @@ fn open_ours(job: &Path) -> io::Result<OwnedFd> {
         return Ok(folder);
     }
     if is_new {
-        // Root is nobody here: it would be in the account's way.
+        // Root is squashed here: a folder of its own would obstruct the account.
         drop(fs::remove_dir(job));
     }
     Err(ErrorKind::PermissionDenied.into())
 }
 
-/// Makes a folder in its job's, and gives it to an account.
+/// Creates a folder within its job's and gives it to an account.
 fn create_in(job: &OwnedFd, name: &OsStr, account: &Account) -> io::Result<bool> {
     let is_new = match mkdirat(job, name, Mode::RWXU) {
         Ok(()) => true,
@@ -180,19 +179,19 @@ fn create_in(job: &OwnedFd, name: &OsStr, account: &Account) -> io::Result<bool>
     };
     let given = give(job, name, account);
     if given.is_err() && is_new {
-        // It is empty, and in nobody's way but its own: the account may make it anew.
+        // The folder is empty and unused: the account can create it again.
         unlinkat(job, name, AtFlags::REMOVEDIR).ok();
     }
     given.map(|()| is_new)
 }
 
-/// Gives a folder away that is ours, and lets its new owner through its job's.
+/// Changes the owner of a folder, and lets the new owner pass through the job's.
 fn give(job: &OwnedFd, name: &OsStr, account: &Account) -> io::Result<()> {
     let found = statat(job, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if found.st_uid == account.uid {
         return Ok(());
     }
-    // An earlier attempt of the job ran as its agent, or the folder is new.
+    // An earlier attempt of the job ran as its agent's user, or the folder is new.
     if found.st_uid != geteuid().as_raw() {
         return Err(ErrorKind::PermissionDenied.into());
     }
@@ -202,7 +201,7 @@ fn give(job: &OwnedFd, name: &OsStr, account: &Account) -> io::Result<()> {
     Ok(fchmod(job, mode | PASSAGE)?)
 }
 
-/// Makes a folder and its parents. True: it was not there before.
+/// Creates a folder and its parents. True if it did not exist.
 fn create(path: &Path) -> io::Result<bool> {
     let mut tries = 0;
     loop {
@@ -268,7 +267,7 @@ mod tests {
     #[test]
     fn root_makes_nothing_and_opens_nothing_where_an_account_has_put_a_link() {
         if !geteuid().is_root() {
-            crate::output::complain("skipped: only root gives folders to others");
+            crate::output::complain("skipped: only root can change the owner of a folder");
             return;
         }
         let nobody = Account::find("nobody").unwrap().unwrap();
@@ -289,7 +288,7 @@ mod tests {
         };
         assert_eq!(whose("closed"), (0, 0o700));
         assert_eq!(fs::read_dir(within("closed")).unwrap().count(), 0);
-        // In a folder of its own, the account makes it.
+        // In a folder of its own, the account creates it.
         assert!(create_for(Some(&nobody), &within("theirs/0")).unwrap());
         assert_eq!(whose("theirs/0").0, nobody.uid);
         for is_new in [true, false] {

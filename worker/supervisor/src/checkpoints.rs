@@ -1,8 +1,7 @@
-//! A task's checkpoints, on a thread of its own: shared file systems hang, leases must not. It also records
-//! the task's process, for the same reason.
-//!
-//! A task registers a checkpoint by a line on its control socket, or by files alone: it writes
-//! `step_N.tmp/`, syncs, renames it to `step_N/` and writes `_COMMITTED` into it ([`crate::marker`]). One that holds another
+//! A task's checkpoints, on a separate thread: shared file systems hang, leases must not. It also records the
+//! task's process, for the same reason.
+//! A task registers a checkpoint by a line on its control socket, or by files alone: it writes `step_N.tmp/`,
+//! syncs, renames it to `step_N/` and writes `_COMMITTED` into it ([`crate::marker`]). A marker with another
 //! attempt's `MUSTER_EPOCH` is not this task's checkpoint.
 
 use std::collections::BTreeMap;
@@ -32,17 +31,17 @@ const MS_PER_SECOND: u64 = 1_000;
 /// Stack of the checkpoint thread.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Which connection to a task's control socket; counts from 0.
+/// Number of a connection to a task's control socket, from 0.
 pub(crate) type ConnectionId = u64;
 
-/// What the checkpoint thread has to say.
+/// A message of the checkpoint thread.
 #[derive(Debug)]
 pub(crate) enum CheckpointNews {
-    /// The task is watched, and its process on record if the disk takes it.
+    /// The task is watched, and its process recorded if the disk accepts it.
     Watched,
-    /// A checkpoint is on record; the agent should hear of it.
+    /// A checkpoint is recorded; to be reported to the agent.
     Committed(CheckpointReport, Finality),
-    /// It is on record that a checkpoint cannot be read; the agent should hear of it.
+    /// An unreadable checkpoint is recorded; to be reported to the agent.
     Spoiled(SpoilReport),
     /// The answer to a request on a connection.
     Answer(ConnectionId, ControlAnswer),
@@ -53,30 +52,30 @@ enum Request {
     Finish,
 }
 
-/// What a task wants to be on record.
+/// A request of a task to record something.
 #[derive(Debug)]
 pub(crate) enum Registration {
     /// A checkpoint is complete.
     Commit(CheckpointReport, Finality),
-    /// One of an earlier attempt cannot be read.
+    /// A checkpoint of an earlier attempt cannot be read.
     Spoil(SpoilReport),
 }
 
-/// What tells whether a checkpoint is the last one of a task that is to stop.
+/// Evidence whether a checkpoint is the last one of a task that is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finality {
-    /// The task said that it is, or that more follow.
+    /// The task stated whether it is the last one.
     Said(bool),
-    /// The task did not say; whether it had been asked to stop when it registered the checkpoint.
+    /// The task did not say; records whether it had been asked to stop when it registered the checkpoint.
     Registered {
-        /// It had.
+        /// Whether a stop had been requested.
         asked: bool,
     },
-    /// Files do not say; when the marker was written.
+    /// Registered by files, which do not say; when the marker was written.
     Marked(SystemTime),
 }
 
-/// The checkpoint thread as its supervisor sees it.
+/// The supervisor's handle of the checkpoint thread.
 #[derive(Debug)]
 pub(crate) struct CheckpointKeeper {
     requests: SyncSender<Request>,
@@ -86,7 +85,7 @@ pub(crate) struct CheckpointKeeper {
 }
 
 impl CheckpointKeeper {
-    /// Starts the thread, which first records the task's process; it is readable whenever there is news.
+    /// Starts the thread, which first records the task's process; the handle is readable while there is news.
     pub(crate) fn start(
         spec: &TaskSpec,
         directory: &TaskDirectory,
@@ -121,7 +120,7 @@ impl CheckpointKeeper {
         })
     }
 
-    /// Hands over what is to be put on record; the answer comes as news. An error at once if too many wait for the disk.
+    /// Queues a request; the answer arrives as news. Refuses at once if too many requests wait for the disk.
     pub(crate) fn register(
         &self,
         connection: ConnectionId,
@@ -139,38 +138,39 @@ impl CheckpointKeeper {
             })
     }
 
-    /// Takes the news there is.
+    /// Takes the pending news.
     pub(crate) fn news(&self) -> Vec<CheckpointNews> {
         self.wake.lower();
         std::mem::take(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Looks at the directory a last time, for a bounded time; then [`Self::news`] gives the last of it. False: that goes on.
+    /// Scans the directory a last time, for a bounded time; then [`Self::news`] returns the last of it. False
+    /// if the scan still runs.
     pub(crate) fn finish(&self) -> bool {
         let has_settled = self.requests.try_send(Request::Finish).is_ok()
             && self.done.recv_timeout(CHECKPOINT_LAST_SCAN_MAX).is_ok();
         if !has_settled {
-            complain("the last look at the checkpoint directory took too long");
+            complain("the last scan of the checkpoint directory timed out");
         }
         has_settled
     }
 }
 
-/// What the thread knows.
+/// State of the checkpoint thread.
 struct Ledger {
     directory: TaskDirectory,
     folder: CheckpointFolder,
     interval: Duration,
     epoch: u64,
-    /// What was known when the attempt began of how often it had better save.
+    /// Checkpoint advice inputs known when the attempt began.
     care: CheckpointCare,
-    /// Checkpoints that this attempt has on record, the newest ones.
+    /// The newest recorded checkpoints of this attempt.
     own: Newest,
-    /// Step of the checkpoint that the attempt was told to begin from, unless that cannot be read.
+    /// Step of the checkpoint that the attempt was given to restore from, unless that is unreadable.
     told_step: Option<u64>,
-    /// Checkpoints of earlier attempts that cannot be read, on record.
+    /// Recorded checkpoints of earlier attempts that cannot be read.
     spoiled: Vec<SpoilReport>,
-    /// The task's process until it is on record. A full disk ends no task: it is tried again with every scan.
+    /// The task's process until it is recorded. A full disk ends no task: every scan tries again.
     unrecorded: Option<ProcessIdentity>,
     news: Arc<Mutex<Vec<CheckpointNews>>>,
     wake: Wake,
@@ -211,7 +211,7 @@ impl Ledger {
                     self.tell(CheckpointNews::Answer(connection, answer));
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    // Was complained of the first time, and is tried again.
+                    // The first failure was logged; this is a retry.
                     let _ = self.record_process();
                     self.scan();
                 }
@@ -225,8 +225,9 @@ impl Ledger {
         }
     }
 
-    /// Records the task's process if that is still to be done. Without it a successor of this supervisor's agent
-    /// still finds the task by its socket, and its leftovers by their environment.
+    /// Records the task's process if that is still pending. Without the record, a successor of this
+    /// supervisor's agent still finds the task by its socket, and its leftover processes by their
+    /// environment.
     fn record_process(&mut self) -> io::Result<()> {
         if let Some(process) = self.unrecorded {
             self.directory.record_process(process)?;
@@ -235,7 +236,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Newest step that this attempt has on record.
+    /// Newest recorded step of this attempt.
     fn own_step(&self) -> Option<u64> {
         self.own.all().last().map(|newest| newest.step)
     }
@@ -268,7 +269,8 @@ impl Ledger {
         }
     }
 
-    /// Milliseconds after which the task had better save again: by what its own saves took, or else as was known when it began.
+    /// Advised interval to the next checkpoint, in milliseconds: from measured saves, otherwise from what was
+    /// known at the start.
     fn advice_ms(&self) -> Option<u64> {
         let save_ms = median_save_ms(self.own.all().iter().map(|report| report.save_ms));
         let measured = save_ms.zip(self.care.mean_time_ms);
@@ -276,7 +278,7 @@ impl Ledger {
         measured.or(self.care.interval_ms)
     }
 
-    /// A checkpoint of an earlier attempt cannot be read. One that is known to be so is no news.
+    /// Records that a checkpoint of an earlier attempt cannot be read. A known one is not reported again.
     fn spoil(&mut self, report: SpoilReport) -> ControlAnswer {
         let step = report.step;
         if self.spoiled.iter().any(|known| known.step == step) {
@@ -284,7 +286,8 @@ impl Ledger {
         }
         if self.own_step().is_some_and(|own| step <= own) {
             return ControlAnswer::refused(format!(
-                "step {step} is not an earlier attempt's: this one has committed a checkpoint; commit a newer one instead"
+                "step {step} is not an earlier attempt's: this one has committed a checkpoint; commit a newer one \
+                 instead"
             ));
         }
         if self.spoiled.len() >= SPOILS_TOLD_MAX {
@@ -295,16 +298,18 @@ impl Ledger {
         self.spoiled.push(report.clone());
         if let Err(error) = self.directory.record_spoiled(&self.spoiled) {
             self.spoiled.pop();
-            return ControlAnswer::refused(format!("recording it failed: {error}"));
+            return ControlAnswer::refused(format!(
+                "recording the unreadable checkpoint failed: {error}"
+            ));
         }
-        // Training goes on from before it, and may come to its step again.
+        // Training continues from an earlier step, and may reach this step again.
         self.told_step.take_if(|told| *told <= step);
         self.tell(CheckpointNews::Spoiled(report));
         ControlAnswer::done()
     }
 
-    /// Looks for the newest checkpoint that this attempt registered by files. A directory that cannot be
-    /// read now is looked at again later.
+    /// Looks for the newest checkpoint that this attempt registered by files. A directory that cannot be read
+    /// now is scanned again later.
     fn scan(&mut self) {
         let Some(directory) = self.folder.scanned() else {
             return;
@@ -315,7 +320,7 @@ impl Ledger {
         if let Some((marker, modified, report)) = newest {
             if let Some(digest) = marker.bad_digest {
                 complain(&format!(
-                    "{MARKER} of step {}: `{digest}` is no digest (algorithm:hex)",
+                    "{MARKER} of step {}: invalid digest `{digest}` (expected algorithm:hex)",
                     report.step
                 ));
             }
@@ -326,8 +331,8 @@ impl Ledger {
         }
     }
 
-    /// The newest checkpoint in the directory that this attempt registered by files and that is not on record; with its marker,
-    /// and when that was written.
+    /// Newest unrecorded checkpoint in the directory that this attempt registered by files; with its marker
+    /// and the time it was written.
     fn newest_in(
         &self,
         directory: &Path,
@@ -356,7 +361,7 @@ impl Ledger {
         }))
     }
 
-    /// What the marker of a checkpoint says; none if it names another attempt.
+    /// Reads the marker of a checkpoint; `None` if it names another attempt.
     fn own_marker(&self, checkpoint: &Path) -> Option<Marker> {
         let marker = Marker::read(checkpoint);
         let is_ours = marker.epoch.is_none_or(|epoch| epoch == self.epoch);
@@ -372,7 +377,7 @@ impl Ledger {
     }
 }
 
-/// Steps with a marker, and when it was written.
+/// Steps that have a marker, with the time it was written.
 pub(crate) fn markers(directory: &Path) -> io::Result<BTreeMap<u64, SystemTime>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -396,7 +401,7 @@ pub(crate) fn markers(directory: &Path) -> io::Result<BTreeMap<u64, SystemTime>>
     Ok(found)
 }
 
-/// Bytes of the files directly in a checkpoint; 0 for what cannot be read, which means "not told".
+/// Size of the files directly in a checkpoint; unreadable files count 0, which means "not reported".
 fn bytes_in(checkpoint: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(checkpoint) else {
         return 0;

@@ -1,4 +1,4 @@
-//! What a task's main process does between its fork and its first instruction.
+//! Setup of a task's main process between its fork and its first instruction.
 
 use std::fs::File;
 use std::io;
@@ -19,34 +19,34 @@ use crate::shared_memory::Entry;
 use crate::spec::{CpuPlace, TaskSpec};
 use crate::sys;
 
-/// All that it needs, opened and counted before the fork: after it nothing may be allocated.
+/// Everything the child needs, opened and counted before the fork: nothing may be allocated after it.
 #[derive(Debug)]
 pub(crate) struct ChildSetup {
     parent: Pid,
-    /// The lists of processes of its cgroups.
+    /// Process lists of its cgroups.
     doors: Vec<Arc<File>>,
     limits: Vec<(Resource, Rlimit)>,
     cpus: Option<CpuSet>,
-    /// Bits of the memory nodes that its memory comes from first; any if there are none.
+    /// Bit mask of preferred memory nodes; no preference if empty.
     nodes: Vec<libc::c_ulong>,
-    /// The way to its attempt's shared memory; it stays in the host's if none.
+    /// Entry to the attempt's shared memory; the host's if `None`.
     shared_memory: Option<Entry>,
-    /// Whose process it becomes; it stays its parent's if none.
+    /// Credentials that the process takes on; its parent's if `None`.
     credentials: Option<Credentials>,
 }
 
 impl ChildSetup {
-    /// For a task with these cgroups, to be started by `parent`.
+    /// Prepares the setup for a task with these cgroups, to be started by `parent`.
     ///
     /// # Errors
-    /// What cannot be set up, in words for the user.
+    /// What cannot be set up, as a message for the user.
     pub(crate) fn of(spec: &TaskSpec, cgroups: &Cgroups, parent: Pid) -> Result<Self, String> {
         let is_container = spec.assignment.execution.container.is_some();
         let doors = match is_container {
             true => cgroups.inner_doors(),
             false => cgroups.doors(),
         };
-        // A container's limits are for its engine to set.
+        // A container's limits are set by its engine.
         let limits = match is_container {
             true => Vec::new(),
             false => kernel_limits::of_task(&spec.assignment.execution.ulimits)?,
@@ -54,19 +54,20 @@ impl ChildSetup {
         let place = spec.confinement.cpus.as_ref();
         Ok(Self {
             parent,
-            doors: doors.map_err(|error| format!("opening its cgroups failed: {error}"))?,
+            doors: doors.map_err(|error| format!("opening the cgroups failed: {error}"))?,
             limits,
             cpus: place.map(cpus),
             nodes: place.map(|place| mask(&place.nodes)).unwrap_or_default(),
             shared_memory: None,
-            // Who runs a container speaks with its engine, which makes the container's processes the account's.
+            // The process that runs a container talks to its engine, which gives the container's processes
+            // the account.
             credentials: { spec.identity.account.as_ref() }
                 .filter(|_| !is_container)
                 .map(Credentials::of),
         })
     }
 
-    /// For a process that helps to supervise a task and is none of it.
+    /// Setup of a helper process that is not part of the task.
     pub(crate) const fn helper(parent: Pid) -> Self {
         Self {
             parent,
@@ -79,7 +80,7 @@ impl ChildSetup {
         }
     }
 
-    /// The same with shared memory that is not the host's.
+    /// Uses a shared memory namespace other than the host's.
     pub(crate) fn entering(self, shared_memory: Entry) -> Self {
         Self {
             shared_memory: Some(shared_memory),
@@ -87,11 +88,11 @@ impl ChildSetup {
         }
     }
 
-    /// Makes a file that its process is to have as input or output the account's, so that it can be opened again by its name
-    /// (`/dev/stdout`): pipes and terminals. Others stay as they are.
+    /// Gives a pipe or terminal that the process gets as input or output to the account, so that it can be
+    /// reopened by name (`/dev/stdout`). Other files stay as they are.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub(crate) fn give(&self, file: impl AsFd) -> io::Result<()> {
         let Some(credentials) = &self.credentials else {
             return Ok(());
@@ -103,15 +104,15 @@ impl ChildSetup {
         Ok(())
     }
 
-    /// Does it, in the child.
-    ///
-    /// It enters the cgroups by itself before its first instruction: what it starts cannot escape them. The session gives
-    /// the task a process group that can be killed whole; the death signal ensures that no task outlives its supervisor,
-    /// which alone holds its lease. A signal that whoever started the agent ignores, as `nohup` does, is not ignored by
-    /// the task. Last of all it ceases to be root, if it is to: all before may need that.
+    /// Performs the setup, in the child.
+    /// The child enters the cgroups by itself before its first instruction, so its children cannot escape
+    /// them. The session gives the task a process group that can be killed as a whole; the death signal
+    /// ensures that no task outlives its supervisor, which alone holds its lease. Signals that the agent's
+    /// starter ignores, as `nohup` does, are not ignored by the task. Root is given up last, if at all:
+    /// everything before may need it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub(crate) fn enter(&self) -> io::Result<()> {
         setsid()?;
         sys::default_signals();
@@ -133,10 +134,10 @@ impl ChildSetup {
         }
         if let Some(credentials) = &self.credentials {
             credentials.assume()?;
-            // The kernel forgets it when a process changes its user.
+            // The kernel clears it when a process changes its user.
             set_parent_process_death_signal(Some(Signal::KILL))?;
         }
-        // A parent that died before the death signal was set sends none any more.
+        // A parent that died before the death signal was set no longer triggers it.
         if getppid() == Some(self.parent) {
             Ok(())
         } else {
@@ -147,7 +148,7 @@ impl ChildSetup {
 
 fn cpus(place: &CpuPlace) -> CpuSet {
     let mut set = CpuSet::new();
-    // What the set has no room for is left to the cgroup.
+    // CPUs beyond the capacity of the set are left to the cgroup.
     let known = { place.cpus.iter() }.filter_map(|cpu| usize::try_from(*cpu).ok());
     for cpu in known.filter(|cpu| *cpu < CpuSet::MAX_CPU) {
         set.set(cpu);

@@ -1,15 +1,14 @@
 //! The clock that leases run on.
-//!
-//! `CLOCK_MONOTONIC` stops in suspend and is slewed by NTP; a lease must not get longer by either. So an
-//! instant here advances by the larger of what `CLOCK_BOOTTIME` (counts suspend) and
-//! `CLOCK_MONOTONIC_RAW` (is never slewed) say.
+//! `CLOCK_MONOTONIC` stops in suspend and is slewed by NTP; neither may lengthen a lease. So an instant here
+//! advances by the larger advance of `CLOCK_BOOTTIME` (includes suspend) and `CLOCK_MONOTONIC_RAW` (never
+//! slewed).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use muster_model::time::{MonotonicMs, TimeMs};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// The coarsest count of time that file systems stamp files by.
+/// Coarsest timestamp resolution of file systems.
 const COARSEST_STAMP: Duration = Duration::from_secs(1);
 
 /// Both clocks at one moment, in milliseconds.
@@ -28,14 +27,15 @@ impl Reading {
     }
 }
 
-/// A process's lease clock; its instants mean nothing to another process, see [`LeaseClock::to_boottime_ms`].
+/// A process's lease clock; its instants are meaningless to other processes, see
+/// [`LeaseClock::to_boottime_ms`].
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseClock {
     base: Reading,
 }
 
 impl LeaseClock {
-    /// A clock that begins now.
+    /// Creates a clock that starts now.
     #[must_use]
     pub fn start() -> Self {
         Self {
@@ -49,13 +49,13 @@ impl LeaseClock {
         MonotonicMs(advanced(self.base, Reading::now()))
     }
 
-    /// An instant of this clock as an absolute `CLOCK_BOOTTIME` time, by which it crosses to another process.
+    /// Converts an instant to an absolute `CLOCK_BOOTTIME` time, which other processes understand.
     #[must_use]
     pub fn to_boottime_ms(self, instant: MonotonicMs) -> u64 {
         translated(instant.0, self.now().0, boottime_ms())
     }
 
-    /// The instant of this clock that lies as far ahead as an absolute `CLOCK_BOOTTIME` time does.
+    /// Converts an absolute `CLOCK_BOOTTIME` time to an instant of this clock, by its distance from now.
     #[must_use]
     pub fn at_boottime_ms(self, time_ms: u64) -> MonotonicMs {
         MonotonicMs(translated(time_ms, boottime_ms(), self.now().0))
@@ -68,7 +68,7 @@ pub fn boottime_ms() -> u64 {
     milliseconds(clock_gettime(ClockId::Boottime))
 }
 
-/// The wall clock as this host's file systems stamp files with it: by the kernel's last tick.
+/// The wall clock as this host's file systems use it for timestamps: as of the kernel's last tick.
 pub(crate) fn file_clock() -> SystemTime {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -76,9 +76,9 @@ pub(crate) fn file_clock() -> SystemTime {
     UNIX_EPOCH + Duration::new(seconds, nanoseconds)
 }
 
-/// Whether a file with this stamp was written at an instant of [`file_clock`] or later, as far as its file system can tell:
-/// one that counts whole seconds stamps with the begin of the present one. What was written less than such a step before
-/// the instant may be taken for later.
+/// Whether a file with this timestamp was written at or after an instant of [`file_clock`], within the
+/// resolution of its file system: one with whole seconds stamps with the start of the current second. A write
+/// less than one resolution step before the instant may count as later.
 pub(crate) fn is_stamped_since(stamp: SystemTime, instant: SystemTime) -> bool {
     let since_epoch = stamp.duration_since(UNIX_EPOCH).unwrap_or_default();
     match since_epoch.subsec_nanos() {
@@ -87,7 +87,7 @@ pub(crate) fn is_stamped_since(stamp: SystemTime, instant: SystemTime) -> bool {
     }
 }
 
-/// The wall clock: for people and files only, never for a decision.
+/// The wall clock, for display and files only, never for a decision.
 #[must_use]
 pub fn wall_clock() -> TimeMs {
     TimeMs(milliseconds(clock_gettime(ClockId::Realtime)))
@@ -99,7 +99,7 @@ fn advanced(base: Reading, now: Reading) -> u64 {
     base.boottime_ms.saturating_add(boottime.max(raw))
 }
 
-/// Carries an instant from one clock to another by its distance from the present.
+/// Converts an instant between clocks by its distance from the present.
 const fn translated(instant: u64, now_here: u64, now_there: u64) -> u64 {
     if instant >= now_here {
         now_there.saturating_add(instant - now_here)
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn suspend_counts() {
-        // 1 s of running, then 60 s of suspend that the raw clock does not see.
+        // 1 s of running, then 60 s of suspend that the raw clock does not count.
         let resumed = Reading {
             boottime_ms: 71_000,
             raw_ms: 5_000,
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_slewed_clock_does_not_lengthen_a_lease() {
-        // NTP slows the boottime clock: it saw 950 ms of a true second.
+        // NTP slows the boottime clock: it advanced 950 ms in a true second.
         let later = Reading {
             boottime_ms: 10_950,
             raw_ms: 5_000,

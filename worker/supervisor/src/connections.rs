@@ -20,50 +20,50 @@ use crate::protocol::{
     AgentRequest, ControlAnswer, ControlNotice, GangNotice, PreemptFlag, SupervisorMessage,
 };
 
-/// What is polled before all others: who wants to connect.
+/// Number of listening sockets, which are polled first.
 const LISTENERS: usize = 2;
 
-/// Something that came in.
+/// An event received from a socket.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// A new agent: tell it all.
+    /// A new agent connected: send it the complete state.
     AgentConnected,
-    /// The agent wants something.
+    /// A request of the agent.
     Agent(AgentRequest),
-    /// The task says or wants something, and waits for its answer.
+    /// A message or request of the task, which waits for an answer.
     Task(ConnectionId, TaskRequest),
 }
 
-/// The agent that is connected, the tasks' connections, and where both come in.
+/// The connected agent, the task's connections, and the listeners of both.
 #[derive(Debug)]
 pub(crate) struct Connections {
     epoch: u64,
     agents: UnixListener,
     agent: Option<LineStream>,
-    /// Whether that is still the one that gave us the task.
+    /// Whether the connected agent is the one that assigned the task.
     is_first_agent: bool,
     controls: UnixListener,
     control: BTreeMap<ConnectionId, LineStream>,
     next_control: ConnectionId,
-    /// Whether lines were read that are still to be heard: they must not wait for further bytes.
+    /// Whether complete lines are buffered but not yet processed: they must not wait for further bytes.
     has_unheard: bool,
-    /// Whether the last wait found nothing here.
+    /// Whether the last wait found no events here.
     is_quiet: Cell<bool>,
-    /// Connections that want to hear when the task is asked to stop.
+    /// Connections that subscribe to stop requests.
     watching: BTreeSet<ConnectionId>,
-    /// Those of them that want to hear where its gang meets, too.
+    /// Those that also subscribe to changes of the gang's rendezvous address.
     watching_gang: BTreeSet<ConnectionId>,
 }
 
 impl Connections {
-    /// Opens the sockets; the agent that gave us the task is connected already.
+    /// Opens the sockets; the agent that assigned the task is connected already.
     pub(crate) fn open(
         directory: &TaskDirectory,
         epoch: u64,
         mut agent: Option<LineStream>,
     ) -> io::Result<Self> {
         let agents = UnixListener::bind(directory.agent_socket())?;
-        // It is the task's, as the folder that it is in.
+        // It is owned by the task's account, as is its folder.
         let controls = acting_as_owner_of(&directory.control(), || {
             UnixListener::bind(directory.control_socket())
         })?;
@@ -73,7 +73,7 @@ impl Connections {
             epoch,
             agents,
             is_first_agent: agent.is_some(),
-            // The agent may have said more with the order for this task.
+            // The agent may have sent further lines with the request for this task.
             has_unheard: agent.as_mut().is_some_and(LineStream::has_line),
             agent,
             controls,
@@ -85,8 +85,8 @@ impl Connections {
         })
     }
 
-    /// Waits until something comes in, one of `others` is readable, or the time is over; not at all while something that came in
-    /// is still to be heard.
+    /// Waits until something arrives, one of `others` is readable, or the time is over; returns at once while
+    /// received lines are unprocessed.
     pub(crate) fn wait(&self, others: &[&dyn AsFd], timeout_ms: u64) -> io::Result<()> {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut polled = vec![
@@ -118,8 +118,8 @@ impl Connections {
         Ok(())
     }
 
-    /// Takes what came in since the last wait, and writes what can be written. What is more than others can wait for is left to
-    /// the next time.
+    /// Reads what arrived since the last wait and writes what the sockets accept. Work beyond the bound per
+    /// round is left to the next round.
     pub(crate) fn receive(&mut self) -> Vec<Incoming> {
         match self.is_quiet.take() {
             true => Vec::new(),
@@ -127,28 +127,29 @@ impl Connections {
         }
     }
 
-    /// The same without having waited.
+    /// Like `receive`, without a preceding wait.
     pub(crate) fn receive_now(&mut self) -> Vec<Incoming> {
         let mut incoming = Vec::new();
         self.accept(&mut incoming);
-        // In this order: what the task said before an order came is not taken for an answer to it.
+        // The order matters: a message that the task sent before a request arrived must not count as its
+        // answer.
         self.receive_from_task(&mut incoming);
         self.receive_from_agent(&mut incoming);
         incoming
     }
 
-    /// Whether something came in that is still to be taken.
+    /// Whether received input is still to be taken.
     pub(crate) fn has_more(&self) -> bool {
-        // What cannot be asked now says nothing.
+        // A failing poll counts as nothing received.
         self.wait(&[], 0).is_ok() && !self.is_quiet.take()
     }
 
-    /// Tells the agent, if one is connected and reads.
+    /// Sends to the agent, if one is connected and reads.
     pub(crate) fn tell_agent(&mut self, message: &SupervisorMessage) {
         send(&mut self.agent, message);
     }
 
-    /// Tells the agent all of these by one write.
+    /// Sends all of these to the agent by one write.
     pub(crate) fn tell_agent_all(&mut self, messages: &[SupervisorMessage]) {
         if let Some(open) = &mut self.agent
             && !open.send_all(messages)
@@ -157,7 +158,7 @@ impl Connections {
         }
     }
 
-    /// Whether the agent that gave us the task is connected.
+    /// Whether the agent that assigned the task is connected.
     pub(crate) const fn has_first_agent(&self) -> bool {
         self.is_first_agent && self.agent.is_some()
     }
@@ -172,7 +173,7 @@ impl Connections {
         self.agent.is_some()
     }
 
-    /// Whether something for the agent has not been taken by its socket yet.
+    /// Whether output for the agent is still buffered.
     pub(crate) fn agent_has_output(&mut self) -> bool {
         if self.agent.as_mut().is_some_and(|agent| !agent.flush()) {
             self.agent = None;
@@ -189,10 +190,10 @@ impl Connections {
         }
     }
 
-    /// Answers a connection that wants to hear when the task is asked to stop, which it hears at once if it was.
+    /// Subscribes a connection to stop requests; notifies it at once if one was made.
     pub(crate) fn watch(&mut self, connection: ConnectionId, stop: Option<&PreemptFlag>) {
         self.answer(connection, &ControlAnswer::done());
-        // One that has hung up meanwhile would be remembered for ever.
+        // A closed connection would stay subscribed forever.
         if !self.control.contains_key(&connection) {
             return;
         }
@@ -202,7 +203,7 @@ impl Connections {
         }
     }
 
-    /// A connection that watches wants to hear where the task's gang meets, too: at once if that is not where it did.
+    /// Subscribes a connection to the gang's rendezvous address too; notifies it at once if that has changed.
     pub(crate) fn watch_gang(&mut self, connection: ConnectionId, moved: Option<GangNotice>) {
         if !self.control.contains_key(&connection) {
             return;
@@ -213,7 +214,7 @@ impl Connections {
         }
     }
 
-    /// Tells those who want to hear it where the task's gang meets.
+    /// Notifies subscribers of the gang's rendezvous address.
     pub(crate) fn tell_gang(&mut self, notice: GangNotice) {
         let notice = ControlNotice::Gang(notice);
         for connection in self.watching_gang.clone() {
@@ -221,13 +222,13 @@ impl Connections {
         }
     }
 
-    /// Whether anybody wants to hear when the task is asked to stop.
+    /// Whether any connection subscribes to stop requests.
     pub(crate) fn has_watchers(&self) -> bool {
         let is_there = |connection| self.control.contains_key(connection);
         self.watching.iter().any(is_there)
     }
 
-    /// Tells those who want to hear it that the task is asked to stop.
+    /// Notifies subscribers that the task is asked to stop.
     pub(crate) fn tell_watchers(&mut self, stop: &PreemptFlag) {
         let notice = ControlNotice::Stop(stop.clone());
         for connection in self.watching.clone() {
@@ -249,9 +250,9 @@ impl Connections {
         self.watching_gang.remove(&connection);
     }
 
-    /// Those that are not taken now are taken the next time: until then the sockets stay readable.
+    /// Connections beyond the bound are accepted in the next round: until then the sockets stay readable.
     fn accept(&mut self, incoming: &mut Vec<Incoming>) {
-        // The newest agent is the one that counts: an older one is dead or about to notice.
+        // The newest agent counts: an older one is dead or about to notice.
         for stream in connects(&self.agents) {
             if let Ok(stream) = LineStream::of_agent(stream) {
                 self.agent = Some(stream);
@@ -260,7 +261,7 @@ impl Connections {
             }
         }
         for stream in connects(&self.controls) {
-            // One too many is hung up on at once, which the task can see.
+            // A connection beyond the limit is closed at once, which the task can detect.
             if self.control.len() < CONTROL_CONNECTIONS_MAX
                 && let Ok(stream) = LineStream::of_task(stream)
             {
@@ -276,7 +277,7 @@ impl Connections {
         };
         let alive = agent.fill() && agent.flush();
         while let Some(line) = agent.next_line() {
-            // A request of a newer agent that we do not know is not for us.
+            // An unknown request of a newer agent is ignored.
             if let Ok(request) = serde_json::from_slice(&line) {
                 incoming.push(Incoming::Agent(request));
             }
@@ -293,7 +294,7 @@ impl Connections {
         self.control.retain(|connection, stream| {
             let is_open = stream.fill() && stream.flush();
             hear(*connection, stream, epoch, incoming);
-            // What somebody said before he hung up counts; what somebody says who hears nothing does not.
+            // Lines sent before a hang-up count; lines of a peer that no longer reads do not.
             let is_unheard = !stream.is_deaf() && stream.has_line();
             has_unheard |= is_unheard;
             let stays = is_unheard || is_open && !stream.is_deaf();
@@ -307,7 +308,7 @@ impl Connections {
     }
 }
 
-/// Who wants to connect, as many as others can wait for.
+/// Accepts pending connections, up to the bound per round.
 fn connects(listener: &UnixListener) -> impl Iterator<Item = UnixStream> {
     let accepted = std::iter::from_fn(|| listener.accept().ok());
     accepted
@@ -315,7 +316,7 @@ fn connects(listener: &UnixListener) -> impl Iterator<Item = UnixStream> {
         .map(|(stream, _)| stream)
 }
 
-/// Takes what a connection of the task asks for, as much of it as others can wait for. What makes no sense is refused.
+/// Reads the requests of a task's connection, up to the bound per round; refuses malformed ones.
 fn hear(
     connection: ConnectionId,
     stream: &mut LineStream,
@@ -332,7 +333,7 @@ fn hear(
         match control::parse(&line, epoch) {
             Ok(request) => incoming.push(Incoming::Task(connection, request)),
             Err(error) => {
-                // One that is gone shows when it is read from or written to the next time.
+                // A closed connection shows at the next read or write.
                 stream.send(&ControlAnswer::refused(error));
             }
         }
@@ -355,7 +356,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than anything of these tests takes.
+    /// Longer than any step of these tests takes.
     const LONG_MS: u64 = 5_000;
     const PROGRESS: &str = "{\"op\":\"progress\",\"step\":1}\n";
 
@@ -371,13 +372,13 @@ mod tests {
         UnixStream::connect(directory.control_socket()).unwrap()
     }
 
-    /// Things that come in by one wait.
+    /// Number of events received by one wait.
     fn round(connections: &mut Connections) -> usize {
         connections.wait(&[], LONG_MS).unwrap();
         connections.receive().len()
     }
 
-    /// Rounds until nothing more comes in.
+    /// Rounds until no more events arrive.
     fn rounds(connections: &mut Connections) -> usize {
         let mut rounds = 0;
         while connections.has_more() {
@@ -394,10 +395,16 @@ mod tests {
             drop(connect(&directory));
         }
         connections.receive_now();
-        assert!(connections.controls.accept().is_ok(), "some wait");
+        assert!(
+            connections.controls.accept().is_ok(),
+            "some connections wait"
+        );
         assert!(rounds(&mut connections) > 1);
         assert!(connections.control.is_empty());
-        assert!(connections.controls.accept().is_err(), "nobody waits");
+        assert!(
+            connections.controls.accept().is_err(),
+            "no connection waits"
+        );
     }
 
     #[test]
@@ -456,6 +463,6 @@ mod tests {
             connections.watch_gang(connection, None);
         }
         assert!(connections.watching.is_empty() && connections.watching_gang.is_empty());
-        assert_eq!(connections.next_control, 1, "it was heard");
+        assert_eq!(connections.next_control, 1, "its request was processed");
     }
 }

@@ -1,10 +1,10 @@
-//! What a task says on its control socket, read and checked: the contract is `docs/task-interface.md`.
+//! Parser for a task's lines on its control socket: the contract is `docs/task-interface.md`.
 
 use muster_model::beat::{CheckpointReport, SpoilReport};
 
 use crate::protocol::ControlRequest;
 
-/// A request of a task that makes sense.
+/// A valid request of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TaskRequest {
     /// A checkpoint of this step is about to be written.
@@ -15,9 +15,10 @@ pub(crate) enum TaskRequest {
     Progress(u64),
     /// A checkpoint of an earlier attempt cannot be read.
     Spoil(SpoilReport),
-    /// The connection wants to hear when the task is asked to stop, and perhaps where its gang meets.
+    /// The connection subscribes to stop requests, and optionally to changes of the gang's rendezvous
+    /// address.
     Watch {
-        /// Whether it does.
+        /// Whether it subscribes to the gang's changes.
         gang: bool,
     },
 }
@@ -25,13 +26,14 @@ pub(crate) enum TaskRequest {
 /// A checkpoint that a task registers on its control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Commit {
-    /// What was saved.
+    /// The saved checkpoint.
     pub(crate) report: CheckpointReport,
-    /// Whether it is the last one before the task stops: it said so, or did not say, or said that more follow.
+    /// Whether it is the last one before the task stops, if the task stated that; `Some(false)` means that
+    /// more follow.
     pub(crate) last: Option<bool>,
 }
 
-/// Reads a task's line; `ours` is the attempt's epoch.
+/// Parses a task's line; `ours` is the attempt's epoch.
 ///
 /// # Errors
 /// What is wrong with it, for the task's author.
@@ -55,7 +57,7 @@ pub(crate) fn parse(line: &[u8], ours: u64) -> Result<TaskRequest, String> {
         } => {
             of_this_attempt(epoch, ours)?;
             if reason.trim().is_empty() {
-                return Err("reason: say what is wrong with the checkpoint".to_owned());
+                return Err("reason: must describe what is wrong with the checkpoint".to_owned());
             }
             Ok(TaskRequest::Spoil(SpoilReport { step, reason }))
         }
@@ -84,7 +86,7 @@ pub(crate) fn parse(line: &[u8], ours: u64) -> Result<TaskRequest, String> {
     }
 }
 
-/// What another attempt says is not for this one: it may have outlived its lease.
+/// Rejects a request of another attempt, which may have outlived its lease.
 fn of_this_attempt(epoch: Option<u64>, ours: u64) -> Result<(), String> {
     match epoch {
         Some(epoch) if epoch != ours => {

@@ -18,51 +18,54 @@ use crate::process::ProcessIdentity;
 use crate::run_id::RunId;
 use crate::spec::TaskSpec;
 
-/// Paths below one task's directory, which may lie in memory: it is worth nothing after the kernel was started anew. What
-/// must outlive that lies on disk, in `kept/<same name>` beside the directory of all tasks, and only where there is any.
+/// Paths below one task's directory, which may be in memory: after a reboot of the kernel it is worthless.
+/// Data that must survive a reboot is on disk, in `kept/<same name>` next to the directory of all tasks, and
+/// only if there is any.
 ///
 /// | name | written by | what |
 /// |---|---|---|
 /// | `spec.json` | agent | what to run |
-/// | `claim.json` | supervisor | who it is; its creation is what makes a second start impossible |
+/// | `claim.json` | supervisor | its identity; creating this file makes a second start impossible |
 /// | `process.json` | supervisor | the task's process |
 /// | `agent.sock` | supervisor | where an agent connects |
-/// | `exec.sock` | supervisor | where an agent asks for commands beside the task, once it has announced that |
-/// | `exit.json` | supervisor | how the task ended: written last, when nothing of it lives; kept on disk if no agent was told |
+/// | `exec.sock` | supervisor | where an agent requests exec sessions, once it has announced that |
+/// | `exit.json` | supervisor | how the task ended, written last; kept on disk if no agent was notified |
 /// | `supervisor.err` | supervisor | why it failed, if it did |
 /// | `ctl/` | both sides | the task's control directory (`MUSTER_CTL_DIR`) |
 /// | `scratch/` | task | its working directory if it named none; a link to a folder on disk |
-/// | kept: `checkpoint.json` | supervisor | newest checkpoint committed |
-/// | kept: `checkpoints.json` | supervisor | those committed before it; none before the second |
+/// | kept: `checkpoint.json` | supervisor | newest committed checkpoint |
+/// | kept: `checkpoints.json` | supervisor | those committed before it; absent before the second |
 /// | kept: `spoiled.json` | supervisor | checkpoints that the task could not read |
 ///
 /// Supervisors of earlier builds kept all of it in the task's directory, where it is looked for as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskDirectory(PathBuf);
 
-/// How a task ended, as it lies on disk.
+/// How a task ended, as stored on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitRecord {
-    /// How.
+    /// Exit status and details.
     pub exit: Exit,
-    /// When, by the host's wall clock.
+    /// Time of the end, by the host's wall clock.
     pub ended_at: TimeMs,
 }
 
-/// Whose output lies in a directory of logs: told there because the task's own directory goes earlier.
+/// Owner of the output in a directory of logs: recorded there because the task's own directory is removed
+/// earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogOwner {
     /// Counts the attempts of the task's unit from 1.
     pub attempt: u32,
 }
 
-/// Who may use a folder that others have folders in: nobody sees what is there.
+/// Mode of folders that contain folders of others: passable, but not listable.
 const PASSAGE: u32 = 0o711;
-/// Who supervises the task.
+/// File with the supervisor's identity.
 const CLAIM: &str = "claim.json";
-/// How the task ended.
+/// File with the task's exit.
 const EXIT: &str = "exit.json";
-/// The directory on disk, beside that of all tasks, of what must outlive the tasks' directories.
+/// Name of the on-disk directory, next to that of all tasks, for data that must outlive the tasks'
+/// directories.
 pub const KEPT: &str = "kept";
 
 impl LogOwner {
@@ -75,22 +78,22 @@ impl LogOwner {
         }
     }
 
-    /// The record of an attempt's logs.
+    /// The owner record of an attempt's logs.
     #[must_use]
     pub fn file(logs: &Path) -> PathBuf {
         logs.join(Self::NAME)
     }
 
-    /// Puts it on record, in a directory that is made.
+    /// Writes the record into the directory, creating it.
     pub(crate) fn record(&self, logs: &Path) -> io::Result<()> {
         fs::create_dir_all(logs)?;
         files::replace(&Self::file(logs), &files::json_bytes(self)?)
     }
 
-    /// What is on record; none of a supervisor that did not tell.
+    /// Reads the record; `None` if the supervisor wrote none.
     ///
     /// # Errors
-    /// What the file system says, or a record that is damaged.
+    /// Errors of the file system, or a damaged record.
     pub fn read(logs: &Path) -> io::Result<Option<Self>> {
         files::read_json(&Self::file(logs))
     }
@@ -115,7 +118,7 @@ impl TaskDirectory {
         self.0.file_name()?.to_str()?.parse().ok()
     }
 
-    /// Where what must outlive it lies; it is made with the first such thing.
+    /// Where data that must outlive the directory is stored; created on first use.
     #[must_use]
     pub fn kept(&self) -> PathBuf {
         let home = self.0.parent().and_then(Path::parent);
@@ -125,19 +128,19 @@ impl TaskDirectory {
         }
     }
 
-    /// Its path.
+    /// Path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Where an agent connects.
+    /// Socket to which an agent connects.
     #[must_use]
     pub fn agent_socket(&self) -> PathBuf {
         self.0.join("agent.sock")
     }
 
-    /// Where an agent asks for a command beside the task, once it has announced that.
+    /// Socket on which an agent requests exec sessions, once it has announced that.
     #[must_use]
     pub fn exec_socket(&self) -> PathBuf {
         self.0.join("exec.sock")
@@ -167,7 +170,7 @@ impl TaskDirectory {
         self.0.join("scratch")
     }
 
-    /// The working directory of what a specification runs.
+    /// Working directory of a specification's program.
     pub(crate) fn working_directory(&self, spec: &TaskSpec) -> PathBuf {
         match &spec.assignment.working_directory {
             Some(path) => path.into(),
@@ -175,16 +178,16 @@ impl TaskDirectory {
         }
     }
 
-    /// Where a supervisor says why it failed.
+    /// File in which a supervisor records why it failed.
     #[must_use]
     pub fn supervisor_errors(&self) -> PathBuf {
         self.0.join("supervisor.err")
     }
 
-    /// Creates the directory with what the supervisor needs. Not synced: the journal is what survives.
+    /// Creates the directory with what the supervisor needs. Not synced: the journal is the durable copy.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub fn create(&self, spec: &TaskSpec) -> io::Result<()> {
         fs::create_dir_all(self.control())?;
         fs::create_dir_all(self.scratch())?;
@@ -195,34 +198,34 @@ impl TaskDirectory {
         }
     }
 
-    /// Lets an account through to what is the task's own, and gives it that. The rest is ours alone.
+    /// Gives an account the task's own folders and lets it pass through to them. The rest stays private.
     fn open_to(&self, account: &Account) -> io::Result<()> {
         account.own(&self.control())?;
         fs::set_permissions(&self.0, fs::Permissions::from_mode(PASSAGE))
     }
 
-    /// What to run; `None` if nobody wrote it.
+    /// Reads what to run; `None` if it was never written.
     ///
     /// # Errors
-    /// What the file system says, or a file that is damaged.
+    /// Errors of the file system, or a damaged file.
     pub fn read_spec(&self) -> io::Result<Option<TaskSpec>> {
         files::read_json(&self.0.join("spec.json"))
     }
 
-    /// Makes the calling process the attempt's only supervisor, ever.
+    /// Makes the calling process the attempt's only supervisor ever.
     ///
     /// # Errors
-    /// `AlreadyExists` if there was one before; else what the file system says.
+    /// `AlreadyExists` if there was one before; otherwise errors of the file system.
     pub fn claim(&self, supervisor: ProcessIdentity) -> io::Result<()> {
         let mut file = fs::File::create_new(self.0.join(CLAIM))?;
-        // By one write: half of it would name nobody.
+        // In one write: a partial record would identify no process.
         file.write_all(&files::json_bytes(&supervisor)?)
     }
 
     /// The supervisor; `None` if none ever claimed the attempt.
     ///
     /// # Errors
-    /// What the file system says, or a file that is damaged.
+    /// Errors of the file system, or a damaged file.
     pub fn supervisor(&self) -> io::Result<Option<ProcessIdentity>> {
         files::read_json(&self.0.join(CLAIM))
     }
@@ -230,7 +233,7 @@ impl TaskDirectory {
     /// Records the task's process.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub(crate) fn record_process(&self, process: ProcessIdentity) -> io::Result<()> {
         files::replace(&self.0.join("process.json"), &files::json_bytes(&process)?)
     }
@@ -238,15 +241,15 @@ impl TaskDirectory {
     /// The task's process; `None` if none was ever started.
     ///
     /// # Errors
-    /// What the file system says, or a file that is damaged.
+    /// Errors of the file system, or a damaged file.
     pub fn process(&self) -> io::Result<Option<ProcessIdentity>> {
         files::read_json(&self.0.join("process.json"))
     }
 
-    /// Records the newest committed checkpoint, durably, beside those that were committed before it.
+    /// Records the newest committed checkpoint, durably, next to those committed before it.
     ///
     /// # Errors
-    /// What the file system says; then the newest one on record is the last of those before it.
+    /// Errors of the file system; then the newest recorded one is the last of those before it.
     pub(crate) fn record_checkpoint(
         &self,
         before: &[CheckpointReport],
@@ -261,16 +264,17 @@ impl TaskDirectory {
     /// The newest committed checkpoints, oldest first.
     ///
     /// # Errors
-    /// What the file system says, or a file that is damaged.
+    /// Errors of the file system, or a damaged file.
     pub fn checkpoints(&self) -> io::Result<Vec<CheckpointReport>> {
-        // In this order: of those that are committed meanwhile, its supervisor lives to tell.
+        // Read in this order: checkpoints committed meanwhile are reported by the supervisor, which is alive
+        // then.
         let newest: Option<CheckpointReport> = self.read_kept("checkpoint.json")?;
         let Some(newest) = newest else {
             return Ok(Vec::new());
         };
         let before: Option<Vec<CheckpointReport>> = self.read_kept("checkpoints.json")?;
         let mut all = before.unwrap_or_default();
-        // One that is only being recorded has its predecessor in both places.
+        // While one is being recorded, its predecessor is in both places.
         all.retain(|report| report.step < newest.step);
         all.push(newest);
         Ok(all)
@@ -279,7 +283,7 @@ impl TaskDirectory {
     /// Records the checkpoints that the task could not read, durably.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub(crate) fn record_spoiled(&self, reports: &[SpoilReport]) -> io::Result<()> {
         self.keep("spoiled.json", &files::json_bytes(&reports)?)
     }
@@ -287,22 +291,22 @@ impl TaskDirectory {
     /// The checkpoints that the task could not read.
     ///
     /// # Errors
-    /// What the file system says, or a file that is damaged.
+    /// Errors of the file system, or a damaged file.
     pub fn spoiled(&self) -> io::Result<Vec<SpoilReport>> {
         self.read_kept("spoiled.json")
             .map(Option::unwrap_or_default)
     }
 
-    /// Where a launcher writes why it failed (`TORCHELASTIC_ERROR_FILE`).
+    /// File in which a launcher writes why it failed (`TORCHELASTIC_ERROR_FILE`).
     #[must_use]
     pub fn error_file(&self) -> PathBuf {
         self.control().join("error.json")
     }
 
-    /// Records how the task ended: durably if nobody else remembers it.
+    /// Records how the task ended: durably if no agent was notified of it.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub(crate) fn record_exit(&self, record: &ExitRecord, durably: bool) -> io::Result<()> {
         let bytes = files::json_bytes(record)?;
         match durably {
@@ -314,18 +318,18 @@ impl TaskDirectory {
     /// How the task ended, if it did.
     ///
     /// # Errors
-    /// What the file system says, or a file that is damaged.
+    /// Errors of the file system, or a damaged file.
     pub fn exit(&self) -> io::Result<Option<ExitRecord>> {
         self.read_kept(EXIT)
     }
 
-    /// Removes the directory and all in it, and what was kept beside it.
+    /// Removes the directory with its contents, and the kept data next to it.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub fn remove(&self) -> io::Result<()> {
-        // First of all who supervised it: should we die halfway, nobody may think that without a record of the end this process
-        // still does. It may have another task by now.
+        // The supervisor's identity goes first: if this process dies halfway, the missing exit record must
+        // not suggest that the supervisor still works on this task. It may have another one by now.
         match fs::remove_file(self.0.join(CLAIM)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -334,7 +338,7 @@ impl TaskDirectory {
         files::remove_directory(&self.kept())
     }
 
-    /// Keeps something on disk, durably.
+    /// Stores data on disk, durably.
     fn keep(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let kept = self.kept();
         if !kept.is_dir() {
@@ -344,7 +348,7 @@ impl TaskDirectory {
         files::replace_durably(&kept.join(name), bytes)
     }
 
-    /// What was kept, or lies in the directory itself.
+    /// Reads kept data, from disk or from the directory itself.
     fn read_kept<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
         match files::read_json(&self.0.join(name))? {
             Some(found) => Ok(Some(found)),
@@ -382,7 +386,7 @@ mod tests {
             .record_checkpoint(&[report(1)], &report(2))
             .unwrap();
         directory.record_exit(&exit, true).unwrap();
-        // The kernel's memory is gone.
+        // The in-memory directory is lost.
         fs::remove_dir_all(home.path().join("tasks")).unwrap();
         assert_eq!(directory.checkpoints().unwrap(), [report(1), report(2)]);
         assert_eq!(directory.exit().unwrap(), Some(exit));

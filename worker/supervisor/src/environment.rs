@@ -1,4 +1,4 @@
-//! The environment that a task sees: the contract with users' programs.
+//! The environment of a task: the contract with users' programs.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,8 +12,8 @@ use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
 use crate::stopping::terminate_lead_ms;
 
-/// Variables that a process inherits from its worker, or has from its account; a user's variable of the same name wins. A container has its
-/// image's.
+/// Variables that a process inherits from its worker or gets from its account; a user's variable of the same
+/// name wins. A container has its image's.
 const INHERITED: [&str; 7] = [
     "PATH",
     "HOME",
@@ -24,10 +24,11 @@ const INHERITED: [&str; 7] = [
     "LD_LIBRARY_PATH",
 ];
 
-/// How much sooner than our grace torchrun must kill its workers, in seconds.
+/// Seconds by which torchrun's kill timeout must be shorter than the task's grace.
 const TORCH_MARGIN_SECONDS: u64 = 5;
 
-/// The whole environment of a task. Muster's own variables win over the user's: fencing depends on them.
+/// Returns the complete environment of a task. Muster's own variables override the user's: fencing depends on
+/// them.
 pub(crate) fn of_task(
     spec: &TaskSpec,
     directory: &TaskDirectory,
@@ -62,7 +63,7 @@ pub(crate) fn of_task(
     theirs.chain(paths).chain(ours).collect()
 }
 
-/// What a login as an account sets.
+/// Variables that a login of an account sets.
 fn of_account(account: &Account) -> [(OsString, OsString); 4] {
     let Account {
         name, home, shell, ..
@@ -139,7 +140,7 @@ fn frameworks(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
         ("NODE_RANK", rank.node_rank.to_string()),
         ("MASTER_ADDR", rank.master_address.clone()),
         ("MASTER_PORT", rank.master_port.to_string()),
-        // `void` is how the container runtime says "no GPU"; the empty list says it to CUDA.
+        // `void` tells the container runtime "no GPU"; the empty list tells CUDA.
         (
             "NVIDIA_VISIBLE_DEVICES",
             if gpus.is_empty() {
@@ -159,7 +160,7 @@ fn frameworks(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Milliseconds between SIGTERM and the kill.
+/// Milliseconds between SIGTERM and SIGKILL.
 fn after_sigterm_ms(assignment: &TaskAssignment) -> u64 {
     match assignment.warning {
         Some(warning) => terminate_lead_ms(assignment.stop_grace_ms, Some(warning)),

@@ -1,4 +1,4 @@
-//! Why a task ended badly, by its own words: what it printed last, and what its launcher wrote down.
+//! Evidence of why a task failed: its last output and its launcher's error file.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use crate::files;
 use crate::limits::ERROR_FILE_BYTES_MAX;
 use crate::tail::LastOutput;
 
-/// What a launcher writes into `TORCHELASTIC_ERROR_FILE`.
+/// Contents of `TORCHELASTIC_ERROR_FILE`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ErrorFile {
     message: String,
     raised_at_s: Option<u64>,
 }
 
-/// The evidence of an end; empty if it ended well, or nothing tells.
+/// The evidence for an exit; empty if the task succeeded or there is none.
 pub(crate) fn of_end(exit: &Exit, output: &LastOutput, error_file: &Path) -> String {
     if exit.code == Some(0) || exit.start_error.is_some() {
         return String::new();
@@ -26,14 +26,14 @@ pub(crate) fn of_end(exit: &Exit, output: &LastOutput, error_file: &Path) -> Str
     let error = read(error_file).unwrap_or_default();
     let texts = [&*error.message, &output.stderr, &output.stdout];
     let found = evidence::find(&texts).map(|finding| finding.line);
-    // What a launcher took the trouble to write down tells, whatever it says.
+    // An error file is evidence by itself, whatever it contains.
     let line = found.or_else(|| error.message.lines().find(|line| !line.trim().is_empty()));
     line.map_or_else(String::new, |line| {
         evidence::evidence(line.trim(), error.raised_at_s)
     })
 }
 
-/// None if there is no such file, or it says nothing that we understand.
+/// `None` if there is no such file, or its contents are not understood.
 fn read(path: &Path) -> Option<ErrorFile> {
     let read = || files::read_of_task(path, ERROR_FILE_BYTES_MAX);
     let bytes = acting_as_owner_of(path.parent()?, read).ok()?;
@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn an_error_file_of_either_form_is_read() {
-        let long = r#"{"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "a", "timestamp": "17"}}}"#;
+        let long = r#"{"message": {"message": "ValueError: x",
+            "extraInfo": {"py_callstack": "a", "timestamp": "17"}}}"#;
         let short = r#"{"message": "ValueError: x", "extraInfo": {"timestamp": 17}}"#;
         for text in [long, short] {
             let error = parse(text).unwrap();
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(of_end(&well, &output("KeyError"), &path), "");
         let nowhere = folder.path().join("none");
         assert_eq!(of_end(&failed(), &output("all well"), &nowhere), "");
-        // Nobody writes to it, so that whoever opens it to read waits for ever.
+        // A pipe without a writer blocks every reader that opens it.
         mkfifoat(CWD, &nowhere, Mode::RUSR | Mode::WUSR).unwrap();
         assert_eq!(of_end(&failed(), &output("all well"), &nowhere), "");
     }

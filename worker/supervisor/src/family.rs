@@ -1,7 +1,6 @@
-//! A task's processes: its main process and whatever that started, however it hid.
-//!
-//! The supervisor is their subreaper, so a process whose parent died becomes its child. While any process
-//! of the task lives, the supervisor has a child; when it has none, nothing of the task lives.
+//! The process tree of a task: its main process and all descendants, even daemonized ones.
+//! The supervisor is their subreaper, so a process whose parent died becomes its child. While any process of
+//! the task is alive, the supervisor has a child; when it has none, the task has fully ended.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +17,7 @@ use crate::rounds::Rounds;
 use crate::secrets::Secrets;
 use crate::start::Started;
 
-/// Looks for processes that do not stand still yet, at a time: one that forks without end is caught by the next ones.
+/// Maximum rounds of stopping processes: one that forks endlessly is caught by the next call.
 const SUSPEND_ROUNDS_MAX: usize = 8;
 
 /// The processes of one task.
@@ -29,14 +28,15 @@ pub(crate) struct Family {
     main_ended: OwnedFd,
     status: Option<WaitStatus>,
     belongings: Belongings,
-    /// Signals that we sent while the main process lived: whether it was asked, and whether it was killed.
+    /// Signals sent by the supervisor while the main process was alive: whether it was terminated, and
+    /// whether it was killed.
     asked: Cell<bool>,
     killed: Cell<bool>,
-    /// What sees to the end of the task's container, if it runs in one.
+    /// Removes the task's container if its runner did not, if the task has one.
     removal: Option<Removal>,
 }
 
-/// The ends of the task's output that we read.
+/// Read ends of the task's output pipes.
 #[derive(Debug)]
 pub(crate) struct Outputs {
     pub(crate) stdout: OwnedFd,
@@ -44,7 +44,7 @@ pub(crate) struct Outputs {
 }
 
 impl Family {
-    /// The processes of a task that was started, with what was made for it.
+    /// The processes of a started task, with the resources created for it.
     pub(crate) fn of(
         started: Started,
         belongings: Belongings,
@@ -66,23 +66,23 @@ impl Family {
         (family, outputs)
     }
 
-    /// The secrets that it was given.
+    /// Secrets of the task.
     pub(crate) const fn secrets(&self) -> &Secrets {
         &self.belongings.secrets
     }
 
-    /// The main process's number.
+    /// Process id of the main process.
     pub(crate) const fn main(&self) -> i32 {
         self.main
     }
 
-    /// How the main process ended, if it did.
+    /// Exit status of the main process, if it has ended.
     pub(crate) const fn status(&self) -> Option<WaitStatus> {
         self.status
     }
 
-    /// How the task ended as the kernel, the engine of its `container` and we ourselves know it, beside `exit`, which says
-    /// what the main process said.
+    /// Completes `exit`, which the main process reported, with what the kernel, the engine of its `container`
+    /// and the supervisor itself know about the end.
     pub(crate) fn account(&self, exit: Exit, container: &ContainerEnd) -> Exit {
         let cgroups = &self.belongings.cgroups;
         let shortage = self.memory_shortage(container);
@@ -92,10 +92,11 @@ impl Family {
         };
         let evidence = match (refused, shortage) {
             (0, Some(Shortage::OfTheHost)) => {
-                "the kernel killed a process of it because its host was out of memory".to_owned()
+                "the kernel killed a process of the task because the host was out of memory"
+                    .to_owned()
             }
             (0, _) => exit.evidence,
-            (refused, _) => format!("its limit of processes (pids_max) refused {refused} of them"),
+            (refused, _) => format!("the process limit (pids_max) refused {refused} forks"),
         };
         Exit {
             out_of_memory: shortage == Some(Shortage::OfItsLimit),
@@ -106,16 +107,18 @@ impl Family {
         }
     }
 
-    /// Where the memory lacked. Of a container's limit its runner tells, and nobody else where the container is not below our
-    /// cgroup. Where it is, that knows better: some engines take the host's shortage for that of the limit.
+    /// Whose memory was exhausted. For a container's limit, the runner reports it, and is the only source
+    /// where the container is not below the task's cgroup. Where it is, the cgroup is more accurate: some
+    /// engines mistake a shortage of the host for the limit.
     fn memory_shortage(&self, container: &ContainerEnd) -> Option<Shortage> {
         let by_kernel = || self.belongings.cgroups.memory_shortage();
         let seen = self.counts_memory(container).then(by_kernel).flatten();
-        // Version 1 counts a kill only where the killed one was, not above.
+        // Version 1 counts a kill only in the cgroup of the killed process, not in its parents.
         seen.or_else(|| container.out_of_memory.then_some(Shortage::OfItsLimit))
     }
 
-    /// What the task's memory came to. That of a container elsewhere nobody knows, unless it met its limit.
+    /// Memory statistics of the task. They are unknown for a container outside the task's cgroups, unless it
+    /// reached its limit.
     fn memory(&self, container: &ContainerEnd) -> Option<MemoryEnd> {
         if self.counts_memory(container) {
             return self.belongings.cgroups.memory();
@@ -128,13 +131,13 @@ impl Family {
         })
     }
 
-    /// Whether the task's cgroups count its memory, and not only that of a container's runner.
+    /// Whether the task's cgroups account for its memory, and not only for a container's runner.
     const fn counts_memory(&self, container: &ContainerEnd) -> bool {
         !self.is_in_container() || container.is_below_ours
     }
 
-    /// Who sent the signal that ended the main process, if one did. A shell or a launcher ends badly by itself when the kernel
-    /// kills what it started: that is the kernel's doing too.
+    /// Sender of the signal that ended the main process, if any. A shell or a launcher fails by itself when
+    /// the kernel kills its child: that counts as the kernel's doing too.
     fn sender(&self, shortage: Option<Shortage>) -> Option<SignalSender> {
         let status = self.status?;
         let Some(signal) = status.terminating_signal() else {
@@ -152,7 +155,7 @@ impl Family {
         })
     }
 
-    /// Collects those that ended, and tells of all but the main process. True: nothing of the task lives.
+    /// Reaps ended processes and reports all but the main process. True if no process of the task is alive.
     pub(crate) fn reap(&mut self, mut tell: impl FnMut(i32, WaitStatus)) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -178,16 +181,16 @@ impl Family {
         }
     }
 
-    /// Collects the main process if it has ended, and no other.
+    /// Reaps the main process if it has ended, and no other.
     pub(crate) fn reap_main(&mut self) {
-        // None once it was collected, and after an error: it is looked for again.
+        // `None` once it was reaped, and after an error: the next call tries again.
         let main = Pid::from_raw(self.main).filter(|_| self.status.is_none());
         if let Some(Ok(Some((_, status)))) = main.map(|it| waitpid(Some(it), WaitOptions::NOHANG)) {
             self.status = Some(status);
         }
     }
 
-    /// Asks the task's process group to end: a shell in front of the program passes nothing on.
+    /// Terminates the task's process group, because a shell in front of the program forwards no signals.
     pub(crate) fn terminate(&self) {
         let is_collected = self.status.is_some();
         if !is_collected {
@@ -220,14 +223,14 @@ impl Family {
         }
     }
 
-    /// The processes of the task that live, as far as they can be found now.
+    /// The live processes of the task, as far as they can be found now.
     pub(crate) fn survivors(&self) -> Vec<ProcessEntry> {
         let all = self.all().into_iter().filter_map(ProcessEntry::read);
         all.filter(|entry| !entry.is_dead()).collect()
     }
 
-    /// Kills every process of the task that can be found now. Repeat it until [`Self::reap`] says that none
-    /// is left: a process may fork while we look.
+    /// Kills every process of the task that can be found now. Repeat it until [`Self::reap`] reports that
+    /// none is left: a process may fork during the scan.
     pub(crate) fn kill(&self) {
         if self.status.is_none() {
             self.killed.set(true);
@@ -237,9 +240,9 @@ impl Family {
         kill_descendants(self.removal.as_ref().and_then(Removal::running));
     }
 
-    /// Stops every process of the task where it is, those that appear meanwhile too, but for the commands `beside` it. Repeat
-    /// it while the task is to stand still: somebody else may let one go on, or the runner of its container may not have
-    /// listened yet.
+    /// Stops every process of the task, including those that appear meanwhile, except the commands `beside`
+    /// it. Repeat it while the task is to be paused: another process may continue one, or the runner of its
+    /// container may not have handled the request yet.
     pub(crate) fn suspend(&self, beside: &[i32]) {
         if self.is_in_container() {
             self.tell_runner(container::STAND_STILL);
@@ -252,7 +255,7 @@ impl Family {
         }
     }
 
-    /// Lets every process of the task go on; those of the commands `beside` it did not stand still.
+    /// Resumes every process of the task; those of the commands `beside` it were not stopped.
     pub(crate) fn resume(&self, beside: &[i32]) {
         if self.is_in_container() {
             self.tell_runner(container::GO_ON);
@@ -261,7 +264,8 @@ impl Family {
         signal_descendants(Signal::CONT, beside, |_| true);
     }
 
-    /// Whether the main process is the runner of a container, whose processes are no descendants of ours.
+    /// Whether the main process is the runner of a container, whose processes are not descendants of the
+    /// supervisor.
     const fn is_in_container(&self) -> bool {
         self.removal.is_some()
     }
@@ -272,14 +276,14 @@ impl Family {
         }
     }
 
-    /// Lets its cgroups and secrets go once nothing lives; keeps those cgroups for the next task, if there may be one, that
-    /// can be kept.
+    /// Releases cgroups and secrets once no process is alive; keeps reusable cgroups if there may be a next
+    /// task.
     pub(crate) fn close(self, may_keep: bool) -> Option<KeptCgroups> {
         self.belongings.close(may_keep)
     }
 }
 
-/// Kills all that this process has started, also when its start failed half-way, and waits until it is dead.
+/// Kills all descendants of this process, also after a failed start, and waits for their end.
 pub(crate) fn end_all() {
     let mut rounds = Rounds::default();
     loop {
@@ -295,8 +299,8 @@ pub(crate) fn end_all() {
     }
 }
 
-/// Signals the process group of a main process. Until that is collected, nobody else can have its number; afterwards it may be
-/// the number of a stranger's group, and those of the family that are in it are signalled one by one.
+/// Signals the process group of a main process. Until that is reaped, its id cannot be reused; afterwards the
+/// group may be unrelated, and the task's processes in it are signalled one by one.
 fn signal_group_of(main: i32, is_collected: bool, signal: Signal) {
     match is_collected {
         false => signal_group(main, signal),
@@ -306,7 +310,7 @@ fn signal_group_of(main: i32, is_collected: bool, signal: Signal) {
     }
 }
 
-/// Whoever cannot be seen now is seen in the next round: while any of them lives, there is one.
+/// Processes that are not visible now are found in the next round: while any is alive, there is one.
 fn kill_descendants(but: Option<i32>) {
     let me = getpid().as_raw_nonzero().get();
     for pid in descendants(&ProcessEntry::all().unwrap_or_default(), me) {
@@ -316,15 +320,14 @@ fn kill_descendants(but: Option<i32>) {
     }
 }
 
-/// Signals those descendants that are meant, and neither lead the sessions `beside` nor belong to them; true if there were
-/// any.
+/// Signals the matching descendants, except those in the sessions `beside`; true if there were any.
 fn signal_descendants(
     signal: Signal,
     beside: &[i32],
     is_meant: impl Fn(&ProcessEntry) -> bool,
 ) -> bool {
     let me = getpid().as_raw_nonzero().get();
-    // What cannot be listed now is tried again with the next look at the task.
+    // A failed listing is repeated with the next check of the task.
     let entries = ProcessEntry::all().unwrap_or_default();
     let family = descendants(&entries, me);
     let others: Vec<i32> = { beside.iter() }
@@ -361,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_group_whose_leader_was_collected_is_signalled_as_far_as_it_is_the_tasks() {
-        // It leads a group, and leaves a process in it that does not descend from us any more.
+        // The shell leads a group, and leaves a process in it that is no longer a descendant.
         let shell = Command::new("sh")
             .args(["-c", "sleep 1000 > /dev/null 2>&1 & echo $!"])
             .process_group(0)

@@ -1,4 +1,4 @@
-//! Small files that are either whole or not there.
+//! Atomic reads and writes of small files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 
 use crate::account::acting_as_owner_of;
 
-/// Replaces a file by one step, visible to every process at once, durable once this returns.
+/// Replaces a file atomically; durable once this returns.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub fn replace_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = temporary_beside(path);
     let mut file = File::create(&temporary)?;
@@ -25,21 +25,21 @@ pub fn replace_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_directory(parent_of(path))
 }
 
-/// Replaces a file by one step; it survives this process, not a power cut.
+/// Replaces a file atomically; the result survives this process, but not a power failure.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = temporary_beside(path);
     fs::write(&temporary, bytes)?;
     fs::rename(&temporary, path)
 }
 
-/// Replaces a file in a folder that may be a task's, with no more rights over files than that task has: what it put there
-/// leads nowhere else.
+/// Replaces a file in a folder that a task may control, with the task's file access rights: links that the
+/// task put there lead nowhere else.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub(crate) fn replace_for_owner(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = temporary_beside(path);
     acting_as_owner_of(parent_of(path), || {
@@ -49,11 +49,11 @@ pub(crate) fn replace_for_owner(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Reads a file of a folder that may be a task's, which can put anything there in its place: a link to a device without end, a
-/// pipe that nobody writes to.
+/// Reads a file of a folder that a task may control, and where it may have put anything instead: a link to an
+/// endless device, a pipe without a writer.
 ///
 /// # Errors
-/// What the file system says, and `InvalidData` for what is no regular file, or longer than so many bytes.
+/// Errors of the file system, and `InvalidData` if it is not a regular file or longer than `bytes_max`.
 pub(crate) fn read_of_task(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let file = OpenOptions::new()
@@ -62,27 +62,27 @@ pub(crate) fn read_of_task(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         .open(path)?;
     let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why));
     if !file.metadata()?.is_file() {
-        return refused("it is no regular file");
+        return refused("not a regular file");
     }
     let mut bytes = Vec::new();
-    // It may grow meanwhile: what it says of its size tells nothing.
+    // It may grow meanwhile, so its size is no bound.
     file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > bytes_max {
-        true => refused("it is too long"),
+        true => refused("file too long"),
         false => Ok(bytes),
     }
 }
 
-/// Opens a folder itself: a link to one is refused.
+/// Opens a folder itself; refuses a symbolic link.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub(crate) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(open(path, flags, Mode::empty())?)
 }
 
-/// Removes a file, or a link but not what it leads to; no error if it is gone.
+/// Removes a file or link, not the target of the link; ignored if it is gone.
 fn remove_file(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -90,10 +90,10 @@ fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the names in a directory durable.
+/// Syncs the entries of a directory.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -101,7 +101,7 @@ pub fn sync_directory(path: &Path) -> io::Result<()> {
 /// Reads a JSON file; `None` if there is none.
 ///
 /// # Errors
-/// What the file system says, and `InvalidData` for what is not the JSON expected.
+/// Errors of the file system, and `InvalidData` for other contents.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes)
@@ -112,18 +112,18 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     }
 }
 
-/// The JSON bytes of a value.
+/// Serializes a value to JSON.
 ///
 /// # Errors
-/// `InvalidData` for what JSON cannot say.
+/// `InvalidData` for what JSON cannot represent.
 pub fn json_bytes(value: &impl Serialize) -> io::Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Removes a directory and all in it; no error if it is gone.
+/// Removes a directory with its contents; ignored if it is gone.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub fn remove_directory(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -1,4 +1,4 @@
-//! Tells a task why it must stop: first the flag file, then the signal.
+//! Preempt flag file, which explains a stop request to the task before the signal is sent.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::wake::Wake;
 /// Stack of the writing thread.
 const STACK_BYTES: usize = 128 << 10;
 
-/// A flag file that is being written, on a thread of its own: a disk may hang, a lease must not.
+/// A write of the flag file on a separate thread: a disk may hang, a lease must not.
 #[derive(Debug)]
 pub(crate) struct FlagFile {
     done: Receiver<()>,
@@ -24,7 +24,7 @@ pub(crate) struct FlagFile {
 }
 
 impl FlagFile {
-    /// Starts writing; it is readable when that has ended. Nobody should wait longer than `until`.
+    /// Starts the write; the handle is readable once it has ended. Callers must not wait longer than `until`.
     pub(crate) fn start(path: PathBuf, flag: PreemptFlag, until: MonotonicMs) -> io::Result<Self> {
         let wake = Wake::new()?;
         let written_wake = wake.clone();
@@ -45,19 +45,19 @@ impl FlagFile {
         Ok(Self { done, until, wake })
     }
 
-    /// When waiting for it ends.
+    /// Deadline of waiting for it.
     pub(crate) const fn until(&self) -> MonotonicMs {
         self.until
     }
 
-    /// Whether the signal may follow: the flag is written, or that failed, or takes too long.
+    /// Whether the signal may follow: the write succeeded, failed, or took too long.
     pub(crate) fn is_settled(&self, now: MonotonicMs) -> bool {
         now >= self.until || !matches!(self.done.try_recv(), Err(TryRecvError::Empty))
     }
 }
 
 impl AsFd for FlagFile {
-    /// Readable once it is settled.
+    /// Readable once the write has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

@@ -1,8 +1,7 @@
-//! Watches over supervisors that were forked: one that is frozen past its task's lease is killed, and so is what a dead
-//! one left.
-//!
-//! The agent does the same while it lives and is not frozen itself. The process that forks supervisors outlives the agent
-//! for as long as one of them runs, so no task depends on a single process for its end.
+//! Guard of forked supervisors: it kills a supervisor that is frozen past its task's lease, and the processes
+//! that a dead one left.
+//! The agent does the same while it is alive and not frozen itself. The process that forks supervisors
+//! outlives the agent for as long as one of them runs, so no task depends on a single process for its end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,16 +16,17 @@ use crate::output::complain;
 use crate::process::{ProcessEntry, descendants, kill_pid};
 use crate::sys;
 
-/// Numbers of one supervisor, in the memory that it shares with its guard.
+/// Number of values that one supervisor shares with its guard in memory.
 const NUMBERS: usize = 3;
-/// Until when it need do nothing about its task, in milliseconds of `CLOCK_BOOTTIME`; 0 while it has none.
+/// Index of the time until which it need not act on its task, in milliseconds of `CLOCK_BOOTTIME`; 0 while it
+/// has none.
 const UNTIL: usize = 0;
-/// When it looked at its clock last.
+/// Index of the time at which it last checked its clock.
 const SEEN: usize = 1;
-/// 1 once nothing of its task lives.
+/// Index of the flag that is 1 once no process of its task is alive.
 const OVER: usize = 2;
 
-/// What a supervisor shows its guard.
+/// Values that a supervisor publishes to its guard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pulse(&'static [AtomicU64]);
 
@@ -36,17 +36,17 @@ impl Pulse {
         self.0[UNTIL].store(boottime_ms, Ordering::Relaxed);
     }
 
-    /// The supervisor has looked at its clock.
+    /// Records that the supervisor has checked its clock.
     pub(crate) fn looked(self) {
         self.0[SEEN].store(boottime_ms(), Ordering::Relaxed);
     }
 
-    /// The supervisor begins with a task.
+    /// Records that the supervisor begins with a task.
     pub(crate) fn begin(self) {
         self.0[OVER].store(0, Ordering::Relaxed);
     }
 
-    /// Nothing of its task lives any more: it may take its time.
+    /// Records that no process of its task is alive: it has no deadline anymore.
     pub(crate) fn over(self) {
         self.0[UNTIL].store(0, Ordering::Relaxed);
         self.0[OVER].store(1, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Pulse {
         self.0[number].load(Ordering::Relaxed)
     }
 
-    /// Whether its supervisor has let its task's time pass and does not look at its clock any more.
+    /// Whether its supervisor missed its task's deadline and no longer checks its clock.
     fn is_frozen(self, now_ms: u64) -> bool {
         let until = self.read(UNTIL);
         until > 0
@@ -71,25 +71,26 @@ impl Pulse {
     }
 }
 
-/// All supervisors that this process forked and that live.
+/// All live supervisors that this process forked.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// Numbers that nobody has had yet.
+    /// Unused slots.
     fresh: ChunksExact<'static, AtomicU64>,
-    /// Numbers of supervisors that have ended.
+    /// Slots of supervisors that have ended.
     free: Vec<Pulse>,
-    /// By their process numbers, which nobody else gets before they are collected here. None: there was no room.
+    /// By process id, which is not reused before the process is reaped here. `None` if no slot was free.
     guarded: BTreeMap<i32, Option<Pulse>>,
-    /// Whether a supervisor died and left something.
+    /// Whether a supervisor died and left processes.
     has_orphans: bool,
     looked_at_ms: u64,
 }
 
 impl Guard {
-    /// A guard of nobody. What dead supervisors leave becomes this process's children.
+    /// Creates a guard without supervisors. Processes left by dead supervisors become children of this
+    /// process.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub(crate) fn new() -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
         let numbers = sys::shared_numbers(GUARDED_MAX * NUMBERS)?;
@@ -102,7 +103,7 @@ impl Guard {
         })
     }
 
-    /// The numbers for the next supervisor.
+    /// Slot for the next supervisor.
     pub(crate) fn next(&mut self) -> Option<Pulse> {
         if self.free.is_empty() {
             self.free.extend(self.fresh.next().map(Pulse));
@@ -110,21 +111,21 @@ impl Guard {
         self.free.last().copied()
     }
 
-    /// A supervisor was forked, with [`Self::next`] as its numbers.
+    /// Registers a forked supervisor, which has the slot of [`Self::next`].
     pub(crate) fn begin(&mut self, pid: i32) {
         self.guarded.insert(pid, self.free.pop());
     }
 
-    /// Whether nothing is left to look after.
+    /// Whether nothing is left to guard.
     pub(crate) fn is_idle(&self) -> bool {
         self.guarded.is_empty() && !self.has_orphans
     }
 
-    /// Collects who has ended, and kills who is frozen and what the dead have left.
+    /// Reaps ended supervisors, and kills frozen ones and the processes that dead ones left.
     pub(crate) fn look(&mut self) {
         self.collect();
         let now_ms = boottime_ms();
-        // After a sleep of the whole machine everybody gets time to see to it himself.
+        // After a suspend of the whole machine every supervisor gets time to act by itself.
         let was_away = now_ms > self.looked_at_ms.saturating_add(SUPERVISOR_SILENT_MS_MAX);
         self.looked_at_ms = now_ms;
         if !was_away {
@@ -160,7 +161,7 @@ impl Guard {
         }
     }
 
-    /// Whoever is a child of this process and no supervisor was started by one that is dead.
+    /// Kills children of this process that are not supervisors: a dead supervisor started them.
     fn kill_orphans(&mut self) {
         let Ok(entries) = ProcessEntry::all() else {
             return;
@@ -194,7 +195,7 @@ mod tests {
         pulse.0[SEEN].store(5_000, Ordering::Relaxed);
         assert!(!pulse.is_frozen(5_000 + SUPERVISOR_OVERDUE_MS_MAX));
         assert!(pulse.is_frozen(5_001 + SUPERVISOR_OVERDUE_MS_MAX));
-        // One that cannot kill a task that hangs in the kernel goes on looking.
+        // A supervisor that cannot kill a task stuck in the kernel keeps checking.
         pulse.0[SEEN].store(60_000, Ordering::Relaxed);
         assert!(!pulse.is_frozen(60_000 + SUPERVISOR_SILENT_MS_MAX));
     }

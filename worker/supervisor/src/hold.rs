@@ -1,4 +1,4 @@
-//! A prepared task waits for its gang: nothing of it runs until the agent says that all members are prepared.
+//! Gang barrier: a prepared task starts nothing until the agent reports that all members are prepared.
 
 use std::os::fd::AsFd;
 
@@ -13,7 +13,7 @@ use crate::port::ReservedPort;
 use crate::protocol::{AgentRequest, ControlAnswer, SupervisorMessage};
 use crate::supervise::{Supervisor, milliseconds, not_started};
 
-/// What a supervisor that waits has told its agent.
+/// What a waiting supervisor has reported to its agent.
 pub(crate) struct Prepared {
     port: Option<ReservedPort>,
 }
@@ -26,8 +26,8 @@ impl Prepared {
     }
 }
 
-/// The port from which on a free one is looked for. It is let go a moment before the task listens on it: supervisors of two
-/// clusters on one machine, whose epochs count alike, must not all wait for the same.
+/// First port to try when looking for a free one. The port is released a moment before the task listens on
+/// it: supervisors of two clusters on one machine, whose epochs count alike, must not all pick the same.
 fn scattered(port: u16) -> u16 {
     let offset = u32::from(port) + std::process::id();
     let offset = u16::try_from(offset % u32::from(MASTER_PORTS)).unwrap_or(0);
@@ -35,17 +35,17 @@ fn scattered(port: u16) -> u16 {
 }
 
 impl Supervisor<'_> {
-    /// Waits until the task's gang is released; gives the port that the gang meets on. Until then rank 0 keeps one free.
+    /// Waits until the task's gang is released; returns the rendezvous port. Until then rank 0 reserves one.
     ///
     /// # Errors
-    /// How the task ends that was stopped meanwhile, or whose lease ran out: it never began.
+    /// The exit of a task that was stopped meanwhile or whose lease expired: it never began.
     pub(crate) fn wait_for_gang(&mut self) -> Result<u16, Exit> {
         self.fetch_image()?;
         let rank = &self.spec.assignment.rank;
         let port = match rank.rank {
             0 => Some(
                 ReservedPort::from(scattered(rank.master_port)).map_err(|error| {
-                    not_started(&format!("no port is free for its gang to meet on: {error}"))
+                    not_started(&format!("no free port for the gang's rendezvous: {error}"))
                 })?,
             ),
             _ => None,
@@ -66,16 +66,17 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Waits for a while, or until one of `others` is readable; gives the port that the gang meets on if it is released.
+    /// Waits for a while, or until one of `others` is readable; returns the rendezvous port if the gang is
+    /// released.
     ///
     /// # Errors
-    /// How the task ends that was stopped meanwhile, or whose lease ran out: it never began.
+    /// The exit of a task that was stopped meanwhile or whose lease expired: it never began.
     pub(crate) fn hold_on(&mut self, others: &[&dyn AsFd]) -> Result<Option<u16>, Exit> {
         let now = self.clock.now();
         if self.lease.verdict(now) == Verdict::LeaseOver {
             return Err(Exit {
                 lease_expired: true,
-                ..not_started("the lease ran out before its gang was released")
+                ..not_started("the lease expired before its gang was released")
             });
         }
         self.pulse.into_iter().for_each(Pulse::looked);
@@ -84,8 +85,9 @@ impl Supervisor<'_> {
         let timeout_ms = until_over.clamp(1, milliseconds(LEASE_TICK));
         self.connections
             .wait(others, timeout_ms)
-            .map_err(|error| not_started(&format!("waiting for its gang failed: {error}")))?;
-        // All that came is heard: an order that came with the one to begin is given once.
+            .map_err(|error| not_started(&format!("waiting for the gang failed: {error}")))?;
+        // All received messages are handled: a stop request that arrived together with the release is sent
+        // only once.
         let mut released = None;
         for incoming in self.connections.receive() {
             match incoming {

@@ -1,4 +1,4 @@
-//! The gang's hosts in a file, as MPI's launchers read them (`MUSTER_HOSTFILE`).
+//! Host file of a gang, in the format of MPI launchers (`MUSTER_HOSTFILE`).
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use muster_model::desired::GangHost;
 use crate::directory::TaskDirectory;
 use crate::files;
 
-/// Writes the file if the task was told of hosts: one line a host, in the order of `NODE_RANK`.
+/// Writes the file if the task has hosts: one line per host, in the order of `NODE_RANK`.
 ///
 /// # Errors
-/// Why it could not be written, in words for the user.
+/// Why it could not be written, as a message for the user.
 pub(crate) fn write(hosts: &[GangHost], directory: &TaskDirectory) -> Result<(), String> {
     if hosts.is_empty() {
         return Ok(());

@@ -6,13 +6,13 @@ use std::fs;
 use muster_model::spec::{Ulimit, UlimitKind};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit};
 
-/// How many files the kernel lets any process open, whoever asks.
+/// System-wide maximum of open files per process.
 const FILES_OF_ANYBODY: &str = "/proc/sys/fs/nr_open";
 
-/// What a child has to set.
+/// Limits for the child to set.
 ///
 /// # Errors
-/// A limit that this host does not let us set, in words for the user: the child could only give a number.
+/// A limit that this host does not allow, as a message for the user: the child could only report a number.
 pub(crate) fn of_task(
     limits: &BTreeMap<UlimitKind, Ulimit>,
 ) -> Result<Vec<(Resource, Rlimit)>, String> {

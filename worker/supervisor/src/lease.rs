@@ -1,29 +1,29 @@
-//! When a supervisor must kill its task: a pure function of its clock.
+//! Lease deadline of a task: a pure function of the supervisor's clock.
 
 use muster_model::time::MonotonicMs;
 
-/// How long a task may live.
+/// Lease and grace of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
     deadline: MonotonicMs,
     kill_at: Option<MonotonicMs>,
-    /// How long before its end the task is asked to stop, in milliseconds; 0 if it is not asked.
+    /// How long before the deadline the task is asked to stop, in milliseconds; 0 if it is not asked.
     warning_ms: u64,
 }
 
-/// What the clock says.
+/// State of the lease at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The task may live until this instant at least; then the lease is to be looked at again.
+    /// The task may live until at least this instant, when the lease must be checked again.
     LivesUntil(MonotonicMs),
-    /// It was asked to stop, and its grace is over.
+    /// The task was asked to stop, and its grace is over.
     GraceOver,
-    /// Its lease ran out.
+    /// The lease has expired.
     LeaseOver,
 }
 
 impl Lease {
-    /// A lease that ends at `deadline`, so many milliseconds before which the task is asked to stop.
+    /// A lease that ends at `deadline`; the task is asked to stop `warning_ms` milliseconds earlier.
     pub(crate) const fn new(deadline: MonotonicMs, warning_ms: u64) -> Self {
         Self {
             deadline,
@@ -36,14 +36,14 @@ impl Lease {
         self.deadline
     }
 
-    /// Pushes the end out; never pulls it in. A lease that has run out stays so.
+    /// Extends the deadline; never shortens it. An expired lease stays expired.
     pub(crate) fn extend(&mut self, now: MonotonicMs, deadline: MonotonicMs) {
         if now < self.deadline {
             self.deadline = self.deadline.max(deadline);
         }
     }
 
-    /// Begins the grace; a later order can only shorten it. True for the first one.
+    /// Starts the grace; a later request can only shorten it. True for the first one.
     pub(crate) fn stop(&mut self, now: MonotonicMs, grace_ms: u64) -> bool {
         let kill_at = now.after(grace_ms);
         let first = self.kill_at.is_none();
@@ -55,7 +55,7 @@ impl Lease {
         self.kill_at.is_some()
     }
 
-    /// The milliseconds that are left to a task that must be asked to stop now, because its lease is about to end.
+    /// Milliseconds left to a task that must be asked to stop now because its lease is about to end.
     pub(crate) fn grace_left(&self, now: MonotonicMs) -> Option<u64> {
         let is_due = self.asks_at().is_some_and(|at| now >= at) && now < self.deadline;
         is_due.then(|| self.deadline.since(now))
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_ran_out_is_not_extended() {
-        // The supervisor was frozen past its deadline; the first thing it reads is an extension.
+        // The supervisor was frozen past its deadline; the first message that it reads is an extension.
         let mut lease = Lease::new(START.after(100), 0);
         lease.extend(START.after(100), START.after(9_000));
         assert_eq!(lease.verdict(START.after(100)), Verdict::LeaseOver);
@@ -120,7 +120,7 @@ mod tests {
         lease.extend(START.after(6_999), START.after(12_000));
         assert_eq!(lease.grace_left(START.after(7_000)), None);
         assert_eq!(lease.grace_left(START.after(9_500)), Some(2_500));
-        // Asked once: contact that comes back does not take it back.
+        // A stop request is not withdrawn when contact returns.
         lease.stop(START.after(9_500), 2_500);
         lease.extend(START.after(9_600), START.after(90_000));
         assert_eq!(lease.grace_left(START.after(9_600)), None);

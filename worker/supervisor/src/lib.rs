@@ -1,16 +1,17 @@
-//! One small process per task, which outlives the agent and alone holds the task's lease.
-//!
-//! Several threads, because disks may hang and one thing must not: the main thread watches the lease, the
-//! processes and the sockets and touches no disk while the task lives; `output` copies what the task
-//! prints; `checkpoints` records the task's process and commits and looks at the checkpoint directory;
-//! `flag` writes the flag file when the task must stop; `exec` starts what users run beside the task.
+//! Supervisor of a task: one small process per task, which outlives the agent and alone holds the task's
+//! lease.
+//! It uses several threads, because disks may hang and the lease must not depend on them: the main thread
+//! watches the lease, the processes and the sockets and touches no disk while the task lives; `output` copies
+//! the task's output; `checkpoints` records the task's process and commits and scans the checkpoint
+//! directory; `flag` writes the flag file when the task must stop; `exec` starts commands that users run
+//! beside the task.
 
 #![deny(unsafe_code)]
 
 mod account;
 mod alarm;
 pub mod arrivals;
-#[expect(unsafe_code, reason = "the standard library has no such system call")]
+#[expect(unsafe_code, reason = "the standard library lacks this system call")]
 mod bpf;
 mod cgroup;
 mod checkpoint_folder;
@@ -82,13 +83,12 @@ pub use spec::{
     TaskIdentity, TaskSpec, format_of,
 };
 
-/// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of
-/// all tasks>` is a [`server`], which forks a supervisor for every request on its standard input; the directory only
-/// says in the list of processes whose they are. `supervise container <action> <task directory> [<request>]` is a
-/// part of [`container`].
-///
+/// Runs the hidden `supervise ...` subcommands; returns `None` for other arguments. `supervise --serve
+/// <directory of all tasks>` is a [`server`], which forks a supervisor for every request on its standard
+/// input; the directory only identifies its cluster in the process list. `supervise container <action> <task
+/// directory> [<request>]` is a part of [`container`].
 /// Call it before any thread or runtime is started: a task's life is bound to the thread that started it.
-/// What goes wrong is said on standard error, which the agent points to the task's directory.
+/// Errors are written to standard error, which the agent redirects to the task's directory.
 #[must_use]
 pub fn run(words: &[OsString]) -> Option<ExitCode> {
     match words {

@@ -1,4 +1,4 @@
-//! One JSON value a line over a Unix socket, without ever waiting.
+//! Non-blocking stream of JSON lines over a Unix socket.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,17 +10,17 @@ use crate::limits::{
     AGENT_LINE_BYTES_MAX, LINE_BYTES_MAX, READ_AT_ONCE_BYTES_MAX, UNREAD_BYTES_MAX,
 };
 
-/// One connection: what was read and is not yet a line, and what waits to be written.
+/// One connection: received bytes that are not yet a line, and output that waits to be written.
 #[derive(Debug)]
 pub(crate) struct LineStream {
     stream: UnixStream,
     input: Vec<u8>,
     /// Bytes of `input` that were taken as lines.
     taken: usize,
-    /// Bytes of `input` behind which the next line end is looked for.
+    /// Bytes of `input` already searched for a line end.
     searched: usize,
     output: Vec<u8>,
-    /// Bytes of the longest line that is read.
+    /// Maximum bytes of a line.
     line_bytes_max: usize,
 }
 
@@ -47,8 +47,8 @@ impl LineStream {
         })
     }
 
-    /// Reads what is there, as much of it as others can wait for, unless a whole line waits to be taken. False: the other side
-    /// hung up, or sends a line without end.
+    /// Reads available data, up to the bound per round, unless a complete line waits to be taken. False if
+    /// the other side hung up or sends an endless line.
     pub(crate) fn fill(&mut self) -> bool {
         if self.has_line() {
             return true;
@@ -76,12 +76,12 @@ impl LineStream {
         true
     }
 
-    /// Whether a whole line waits to be taken.
+    /// Whether a complete line waits to be taken.
     pub(crate) fn has_line(&mut self) -> bool {
         self.line_end().is_some()
     }
 
-    /// Takes the next whole line.
+    /// Takes the next complete line.
     pub(crate) fn next_line(&mut self) -> Option<Vec<u8>> {
         let end = self.line_end()?;
         let line = self.input[self.taken..end].to_vec();
@@ -90,7 +90,7 @@ impl LineStream {
         Some(line)
     }
 
-    /// Where the next line ends. No byte is looked at twice, however slowly a line comes.
+    /// Position of the next line end. No byte is searched twice, however slowly a line arrives.
     fn line_end(&mut self) -> Option<usize> {
         let unsearched = self.input.get(self.searched..).unwrap_or_default();
         let index = unsearched.iter().position(|byte| *byte == b'\n');
@@ -98,12 +98,12 @@ impl LineStream {
         index.map(|_| self.searched)
     }
 
-    /// Queues a message and writes what the socket takes. False: the other side is gone or does not read.
+    /// Queues a message and writes what the socket accepts. False if the other side is gone or does not read.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> bool {
         self.send_all(std::slice::from_ref(message))
     }
 
-    /// The same for messages that the other side gets by one read.
+    /// Like `send`, for messages that the other side receives by one read.
     pub(crate) fn send_all(&mut self, messages: &[impl Serialize]) -> bool {
         for message in messages {
             if serde_json::to_writer(&mut self.output, message).is_err() {
@@ -114,12 +114,12 @@ impl LineStream {
         self.flush() && !self.is_deaf()
     }
 
-    /// Whether the other side has left so much unread that it is to be hung up on.
+    /// Whether the other side has left so much unread that it is to be disconnected.
     pub(crate) fn is_deaf(&self) -> bool {
         self.output.len() > UNREAD_BYTES_MAX
     }
 
-    /// Writes what the socket takes. False: the other side is gone.
+    /// Writes what the socket accepts. False if the other side is gone.
     pub(crate) fn flush(&mut self) -> bool {
         while !self.output.is_empty() {
             match self.stream.write(&self.output) {
@@ -133,7 +133,7 @@ impl LineStream {
         true
     }
 
-    /// Whether something waits to be written.
+    /// Whether output is buffered.
     pub(crate) fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
@@ -155,7 +155,7 @@ mod tests {
         (LineStream::of_task(ours).unwrap(), theirs)
     }
 
-    /// Writes until the socket takes no more; gives how many bytes it took.
+    /// Writes until the socket accepts no more; returns the number of bytes.
     fn flood(theirs: &mut UnixStream, bytes: &[u8]) -> usize {
         theirs.set_nonblocking(true).unwrap();
         std::iter::from_fn(|| theirs.write(bytes).ok()).sum()
@@ -194,7 +194,7 @@ mod tests {
         assert!(sent > READ_AT_ONCE_BYTES_MAX, "{sent}");
         assert!(stream.fill());
         assert_eq!(stream.input.len(), READ_AT_ONCE_BYTES_MAX);
-        // Nothing more is read before all of it was taken.
+        // Nothing more is read before all buffered lines were taken.
         assert!(stream.next_line().is_some() && stream.fill());
         assert_eq!(stream.input.len(), READ_AT_ONCE_BYTES_MAX);
         let mut taken = 1;

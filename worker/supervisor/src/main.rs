@@ -1,10 +1,10 @@
-//! `muster-supervise`: what `muster supervise` does, without the rest of `muster` to be loaded for every task.
+//! `muster-supervise`: the same as `muster supervise`, without loading the rest of `muster` for every task.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// The exit code for arguments that mean nothing.
+/// Exit code for invalid arguments.
 const USAGE: u8 = 64;
 
 fn main() -> ExitCode {

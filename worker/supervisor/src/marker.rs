@@ -1,9 +1,8 @@
-//! The marker that makes a directory a checkpoint, without a word on the control socket: what it says, and what it and its
-//! directory tell of the time that the save took.
-//!
-//! It may be empty, or hold two lines in either order: the attempt's `MUSTER_EPOCH`, and a digest as `algorithm:hex`. One with
-//! any other line is somebody's who writes such files for reasons of their own: it says nothing. What is no regular file is no
-//! marker.
+//! The marker file that makes a directory a checkpoint, without a request on the control socket: its
+//! contents, and the save time derived from it and its directory.
+//! It may be empty, or hold two lines in either order: the attempt's `MUSTER_EPOCH`, and a digest as
+//! `algorithm:hex`. A file with any other line was written by some other software: its contents are ignored.
+//! Only a regular file is a marker.
 
 use std::fs;
 use std::path::Path;
@@ -14,38 +13,38 @@ use muster_model::limits::NAME_BYTES_MAX;
 use crate::clock::is_stamped_since;
 use crate::files;
 
-/// The file's name.
+/// Name of the file.
 pub(crate) const MARKER: &str = "_COMMITTED";
-/// Bytes of a marker that is read: an epoch, and a digest as long as one may be.
+/// Maximum bytes of a marker that is read: an epoch and the longest digest.
 const MARKER_BYTES_MAX: u64 = 320;
 
-/// When the marker of a checkpoint was written; none if there is none. What is no regular file is none: it may lead anywhere, or
-/// never answer.
+/// Modification time of a checkpoint's marker; `None` if there is none. Only a regular file counts: others
+/// may lead anywhere, or never answer.
 pub(crate) fn written_at(checkpoint: &Path) -> Option<SystemTime> {
     let found = fs::symlink_metadata(checkpoint.join(MARKER)).ok()?;
     found.is_file().then(|| found.modified().ok()).flatten()
 }
 
-/// What a marker says.
+/// Contents of a marker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marker {
     /// The attempt that wrote it.
     pub(crate) epoch: Option<u64>,
-    /// The checkpoint's digest; empty if nothing is said.
+    /// The checkpoint's digest; empty if absent.
     pub(crate) digest: String,
-    /// A digest that is none.
+    /// A malformed digest.
     pub(crate) bad_digest: Option<String>,
 }
 
 impl Marker {
-    /// What that of a checkpoint says; nothing if it is too long, or cannot be read.
+    /// Reads a checkpoint's marker; the contents are empty if it is too long or unreadable.
     pub(crate) fn read(checkpoint: &Path) -> Self {
         let bytes = files::read_of_task(&checkpoint.join(MARKER), MARKER_BYTES_MAX).ok();
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
         text.and_then(|text| Self::parse(&text)).unwrap_or_default()
     }
 
-    /// None: it is not ours.
+    /// `None` if the file was written by other software.
     fn parse(text: &str) -> Option<Self> {
         let mut marker = Self::default();
         let lines = text.lines().map(str::trim);
@@ -83,9 +82,9 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.len().is_multiple_of(2) && is_digits
 }
 
-/// Milliseconds from the birth of a checkpoint's directory, which a rename keeps, until its marker was written. None where the
-/// file system does not tell, and for a directory from before `earliest`: whoever writes into it again made it for another
-/// checkpoint.
+/// Milliseconds from the creation of a checkpoint's directory, which a rename keeps, until its marker was
+/// written. `None` where the file system does not record it, and for a directory created before `earliest`: a
+/// program that reuses a directory created it for another checkpoint.
 pub(crate) fn save_ms(checkpoint: &Path, marked: SystemTime, earliest: SystemTime) -> Option<u64> {
     let born = fs::metadata(checkpoint).ok()?.created().ok()?;
     let took = marked.duration_since(born).ok()?;
@@ -173,7 +172,7 @@ mod tests {
     #[test]
     fn a_save_takes_from_the_directorys_birth_to_its_marker() {
         let home = tempfile::tempdir().unwrap();
-        // Not every file system tells.
+        // Not every file system records it.
         let Ok(born) = fs::metadata(home.path()).unwrap().created() else {
             return;
         };

@@ -1,5 +1,5 @@
-//! Copies a task's output into its logs, on a thread of its own: a slow disk delays the task's printing,
-//! never its lease. The thread starts with the first byte: many tasks print nothing.
+//! Copies a task's output into its logs on a separate thread: a slow disk delays the task's printing, never
+//! its lease. The thread starts with the first byte: many tasks print nothing.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -25,19 +25,19 @@ use rustix::io::Errno;
 const COPY_BYTES: usize = 64 << 10;
 /// Stack of the copying thread.
 const STACK_BYTES: usize = 256 << 10;
-/// Poll without waiting.
+/// Timeout for polling without waiting.
 const AT_ONCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
 
-/// What a task prints.
+/// Output of a task.
 #[derive(Debug)]
 pub(crate) struct Output {
     logs: PathBuf,
     limits: LogLimits,
     owner: LogOwner,
-    /// Pipes that have carried nothing yet.
+    /// Pipes without data so far.
     quiet: Vec<(OutputStream, OwnedFd)>,
     pump: Option<OutputPump>,
 }
@@ -58,7 +58,7 @@ struct Channel {
 }
 
 impl Output {
-    /// The output that comes out of these pipes.
+    /// The output of these pipes.
     pub(crate) fn new(spec: &TaskSpec, stdout: OwnedFd, stderr: OwnedFd) -> Self {
         Self {
             logs: spec.log_directory.clone(),
@@ -72,15 +72,15 @@ impl Output {
         }
     }
 
-    /// What to poll for the first byte; call [`Self::look`] when one of them is readable.
+    /// Pipes to poll for the first byte; call [`Self::look`] when one of them is readable.
     pub(crate) fn quiet(&self) -> impl Iterator<Item = &OwnedFd> {
         self.quiet.iter().map(|(_, pipe)| pipe)
     }
 
-    /// Starts to copy if the task has printed something; forgets pipes that were closed unused.
+    /// Starts copying if the task has printed something; drops pipes that were closed unused.
     ///
     /// # Errors
-    /// If there can be no thread now: nothing was copied.
+    /// No thread could be started: nothing was copied.
     pub(crate) fn look(&mut self) -> io::Result<()> {
         if self.quiet.is_empty() {
             return Ok(());
@@ -116,11 +116,13 @@ impl Output {
         OutputPump::start(channels, stop, move || owner.record(&logs))
     }
 
-    /// Copies what the pipes still hold, for a bounded time, and gives the end of it. Call it when nothing of the task
-    /// lives. False: something still copies.
+    /// Copies what the pipes still hold, for a bounded time, and returns the end of it. Call it once no
+    /// process of the task is alive. False if the thread still copies.
     pub(crate) fn finish(mut self) -> (LastOutput, bool) {
         if let Err(error) = self.look() {
-            complain(&format!("copying the task's last output failed: {error}"));
+            complain(&format!(
+                "copying the last output of the task failed: {error}"
+            ));
         }
         match self.pump.map(OutputPump::finish) {
             Some(Some(last)) => (last, true),
@@ -131,7 +133,7 @@ impl Output {
 }
 
 impl OutputPump {
-    /// Begins with `introduce`, which uses the disk.
+    /// Starts the thread with `introduce`, which uses the disk.
     fn start(
         mut channels: Vec<Channel>,
         stop: Wake,
@@ -144,7 +146,9 @@ impl OutputPump {
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 if let Err(error) = introduce() {
-                    complain(&format!("noting whose output it is failed: {error}"));
+                    complain(&format!(
+                        "recording the owner of the output failed: {error}"
+                    ));
                 }
                 if let Err(error) = pump(&mut channels, &stopped) {
                     complain(&format!("copying the task's output failed: {error}"));
@@ -154,9 +158,7 @@ impl OutputPump {
                     .map(|channel| channel.log.lost_bytes())
                     .sum();
                 if lost > 0 {
-                    complain(&format!(
-                        "{lost} bytes of output were lost: the disk refused them"
-                    ));
+                    complain(&format!("lost {lost} bytes of output: writing them failed"));
                 }
                 // The receiver may have given up waiting.
                 let _ = tell_done.send(last_output(channels));
@@ -168,7 +170,7 @@ impl OutputPump {
         self.stop.raise();
         let last = self.done.recv_timeout(LOG_DRAIN_MAX).ok();
         if last.is_none() {
-            complain("the last output did not reach the disk in time");
+            complain("writing the last output timed out");
         }
         last
     }
@@ -186,8 +188,8 @@ fn last_output(channels: Vec<Channel>) -> LastOutput {
     last
 }
 
-/// Says something to `supervisor.err`, which is this process's standard error; if that fails there is
-/// nobody left to tell.
+/// Logs a message to `supervisor.err`, which is this process's standard error; if that fails, there is no
+/// other place to report to.
 pub(crate) fn complain(text: &str) {
     drop(writeln!(io::stderr(), "{text}"));
 }
@@ -233,7 +235,7 @@ impl Channel {
 }
 
 fn pump(channels: &mut [Channel], stop: &Wake) -> io::Result<()> {
-    // Not zeroed: what no task prints takes no memory.
+    // Not zeroed, so that unused capacity takes no memory.
     let mut buffer = Vec::with_capacity(COPY_BYTES);
     let mut clock = ArrivalClock::default();
     loop {

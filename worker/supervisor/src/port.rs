@@ -1,4 +1,4 @@
-//! A port for a gang to meet on, kept free from its choice until the task that listens on it begins.
+//! Reservation of a gang's rendezvous port, from its choice until the task that listens on it begins.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
-/// A port that nobody else on this host can take as long as this lives, except a task that shares addresses
-/// (`SO_REUSEADDR`).
+/// A port that no other process on this host can bind while this value lives, except a task that shares
+/// addresses (`SO_REUSEADDR`).
 #[derive(Debug)]
 pub(crate) struct ReservedPort {
     port: u16,
@@ -17,10 +17,10 @@ pub(crate) struct ReservedPort {
 }
 
 impl ReservedPort {
-    /// Reserves the first free one of those that ranks may be told to meet on, counted from `first`.
+    /// Reserves the first free rendezvous port, counted from `first`.
     ///
     /// # Errors
-    /// `EADDRINUSE` if none is free; else what the kernel says.
+    /// `EADDRINUSE` if none is free; otherwise errors of the kernel.
     pub(crate) fn from(first: u16) -> Result<Self, Errno> {
         let offset = first.saturating_sub(MASTER_PORT_MIN) % MASTER_PORTS;
         let offsets = (offset..MASTER_PORTS).chain(0..offset);
@@ -44,7 +44,7 @@ impl ReservedPort {
     }
 }
 
-/// Binds without sharing, so that two supervisors never reserve the same; shares afterwards.
+/// Binds exclusively, so that two supervisors never reserve the same port; allows sharing afterwards.
 fn reserve(port: u16) -> Result<OwnedFd, Errno> {
     let socket = socket_with(
         AddressFamily::INET,
@@ -69,10 +69,10 @@ mod tests {
         let first = ReservedPort::from(27_113).unwrap();
         let second = ReservedPort::from(first.port()).unwrap();
         assert_ne!(first.port(), second.port());
-        // The standard library's listeners share addresses, as those of training frameworks do.
+        // Listeners of the standard library share addresses, like those of training frameworks.
         let listener = TcpListener::bind(("0.0.0.0", first.port())).unwrap();
         let third = ReservedPort::from(first.port()).unwrap();
-        assert_ne!(third.port(), first.port(), "somebody listens there");
+        assert_ne!(third.port(), first.port(), "a process listens there");
         drop((listener, first));
     }
 

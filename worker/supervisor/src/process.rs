@@ -1,4 +1,4 @@
-//! Processes as `/proc` shows them: who is still the one it was, who descends from whom.
+//! Processes in `/proc`: identity and descent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,20 +11,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::directory::TaskDirectory;
 
-/// The variable that has a task's control directory: all that a task starts carries it, unless it takes care not to.
+/// Environment variable with a task's control directory: all processes started by a task inherit it, unless
+/// they remove it.
 pub const CONTROL_VARIABLE: &str = "MUSTER_CTL_DIR";
 
-/// A process that cannot be mistaken for a later one with the same number.
+/// A process identity that cannot be confused with a later process of the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
-    /// Its number.
+    /// Process id.
     pub pid: i32,
-    /// When it started, in clock ticks since boot.
+    /// Start time in clock ticks since boot.
     pub start_ticks: u64,
 }
 
 impl ProcessIdentity {
-    /// The process that has this number now.
+    /// The process that has this id now.
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
         ProcessEntry::read(pid).map(|entry| Self {
@@ -40,7 +41,7 @@ impl ProcessIdentity {
             .is_some_and(|entry| entry.start_ticks == self.start_ticks && !entry.is_dead())
     }
 
-    /// Kills it at once if it is still the one it was.
+    /// Sends SIGKILL unless the id was reused.
     pub fn kill(&self) {
         if self.is_alive() {
             kill_pid(self.pid);
@@ -48,7 +49,7 @@ impl ProcessIdentity {
     }
 }
 
-/// The variable by which processes of a task are known, as it stands in their environment.
+/// Environment entry by which processes of a task are recognized.
 #[must_use]
 pub fn mark_of(directory: &TaskDirectory) -> Vec<u8> {
     let mut mark = format!("{CONTROL_VARIABLE}=").into_bytes();
@@ -56,23 +57,23 @@ pub fn mark_of(directory: &TaskDirectory) -> Vec<u8> {
     mark
 }
 
-/// Whether a process has this variable in its environment, as far as we may look.
+/// Whether a process has this variable in its environment, as far as it is readable.
 #[must_use]
 pub fn carries(pid: i32, mark: &[u8]) -> bool {
     fs::read(format!("/proc/{pid}/environ"))
         .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|one| one == mark))
 }
 
-/// Every process of a host that keeps its data in this directory, apart from its agent: the supervisors,
-/// and all that descends from them. For harnesses that let a whole host die.
+/// All processes of a host with this data directory, except its agent: the supervisors and their descendants.
+/// For test harnesses that let a whole host die.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub fn of_host(data_directory: &Path) -> io::Result<Vec<ProcessIdentity>> {
     let entries = ProcessEntry::all()?;
     let mut found = Vec::new();
     let directories = match fs::read_dir(data_directory.join("tasks")) {
-        // They lay in memory, and the last agent removed that.
+        // The task directories were in memory, and the last agent removed them.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
         directories => directories?,
     };
@@ -87,45 +88,45 @@ pub fn of_host(data_directory: &Path) -> io::Result<Vec<ProcessIdentity>> {
     Ok(found)
 }
 
-/// Bytes of a line of `/proc/<pid>/stat`: 52 numbers of 20 digits at most, and a name.
+/// Maximum bytes of `/proc/<pid>/stat`: 52 numbers of 20 digits at most, and a name.
 const STAT_BYTES_MAX: usize = 2_048;
 
-/// One line of `/proc/<pid>/stat`, as far as we need it.
+/// The used fields of `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessEntry {
-    /// Its number.
+    /// Process id.
     pub pid: i32,
-    /// Its parent's number.
+    /// Process id of the parent.
     pub parent: i32,
-    /// Its process group.
+    /// Process group.
     pub group: i32,
-    /// Its session.
+    /// Session.
     pub session: i32,
-    /// When it started, in clock ticks since boot.
+    /// Start time in clock ticks since boot.
     pub start_ticks: u64,
     state: u8,
     threads: u32,
 }
 
 impl ProcessEntry {
-    /// The entry of one process; `None` if there is none.
+    /// Reads the entry of a process; `None` if there is none.
     pub(crate) fn read(pid: i32) -> Option<Self> {
-        // By one read, whatever the kernel says of its size, which is nothing.
+        // In one read: the kernel reports a size of 0.
         let mut line = [0u8; STAT_BYTES_MAX];
         let mut file = fs::File::open(format!("/proc/{pid}/stat")).ok()?;
         let bytes = io::Read::read(&mut file, &mut line).ok()?;
         Self::parse(&String::from_utf8_lossy(&line[..bytes]))
     }
 
-    /// Every process of this machine that we may see.
+    /// All visible processes of this machine.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub fn all() -> io::Result<Vec<Self>> {
         let mut entries = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let name = entry?.file_name();
-            // One that ends between the listing and the reading is simply not there.
+            // A process that ends between listing and reading is skipped.
             if let Some(found) = name
                 .to_str()
                 .and_then(|text| text.parse().ok())
@@ -137,7 +138,7 @@ impl ProcessEntry {
         Ok(entries)
     }
 
-    /// The name may hold spaces and brackets, so fields are counted from the last bracket.
+    /// The name may contain spaces and brackets, so fields are counted from the last bracket.
     fn parse(line: &str) -> Option<Self> {
         let pid = line.split(' ').next()?.parse().ok()?;
         let fields: Vec<&str> = line[line.rfind(')')? + 1..]
@@ -154,18 +155,18 @@ impl ProcessEntry {
         })
     }
 
-    /// Whether it waits in the kernel for something that no signal interrupts.
+    /// Whether it is in an uninterruptible wait in the kernel.
     pub(crate) const fn hangs(&self) -> bool {
         self.state == b'D'
     }
 
-    /// Whether it was stopped by a signal, and stands still.
+    /// Whether it was stopped by a signal.
     #[must_use]
     pub const fn is_stopped(&self) -> bool {
         matches!(self.state, b'T' | b't')
     }
 
-    /// Whether nothing of it runs. The state is the first thread's, which may end before the others: such a
+    /// Whether no thread of it runs. The state is the first thread's, which may end before the others: such a
     /// process still holds its files, ports and GPUs.
     #[must_use]
     pub const fn is_dead(&self) -> bool {
@@ -173,10 +174,10 @@ impl ProcessEntry {
     }
 }
 
-/// All that descend from a process, without itself and without zombies.
+/// All descendants of a process, without itself and without zombies.
 pub(crate) fn descendants(entries: &[ProcessEntry], root: i32) -> Vec<i32> {
     let mut family = BTreeSet::from([root]);
-    // `/proc` lists by number, and numbers wrap: repeat until a pass finds nobody new.
+    // `/proc` lists by id, and ids wrap: repeat until a pass finds no new process.
     loop {
         let before = family.len();
         for entry in entries {
@@ -195,35 +196,35 @@ pub(crate) fn descendants(entries: &[ProcessEntry], root: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Sends SIGKILL; no matter if there is no such process any more.
+/// Sends SIGKILL; ignored if the process is gone.
 pub fn kill_pid(pid: i32) {
     signal_pid(pid, Signal::KILL);
 }
 
-/// Sends a signal; no matter if there is no such process any more.
+/// Sends a signal; ignored if the process is gone.
 pub(crate) fn signal_pid(pid: i32, signal: Signal) {
     if let Some(pid) = positive(pid) {
-        // The only other errors are a process that is gone and one that we may not touch.
+        // The only other errors are a process that is gone and one without permission.
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Sends a signal to a whole process group; no matter if it is empty.
+/// Sends a signal to a process group; ignored if it is empty.
 pub(crate) fn signal_group(group: i32, signal: Signal) {
     if let Some(group) = positive(group) {
         let _ = kill_process_group(group, signal);
     }
 }
 
-/// Number 1 and below are nobody's task; as a group they would mean everybody.
+/// Rejects ids of 1 and below: they are never a task's, and as a group they would address all processes.
 fn positive(pid: i32) -> Option<Pid> {
     if pid > 1 { Pid::from_raw(pid) } else { None }
 }
 
-/// The kernel's boot id: another one means that every process is gone.
+/// Boot id of the kernel: a different one means that every process is gone.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub fn boot_id() -> io::Result<String> {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())
 }

@@ -1,4 +1,5 @@
-//! The program of a task, looked for as `execvp` will look for it: what is missing is said before a gang is released.
+//! Lookup of a task's program as `execvp` does it, so that a missing program is reported before a gang is
+//! released.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,13 +10,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
-/// Where the C library looks without a `PATH`.
+/// Search path of the C library without a `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Finds what a program's name means to a process with this `PATH` in this directory.
+/// Resolves a program's name for a process with this `PATH` in this directory.
 ///
 /// # Errors
-/// What the start would say; a program that is there may still turn out to be none.
+/// The error that the start would return; a file that is found may still turn out not to be executable.
 pub(crate) fn find(name: &OsStr, path: Option<&OsStr>, directory: &Path) -> io::Result<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return executable(directory.join(name));
@@ -25,7 +26,7 @@ pub(crate) fn find(name: &OsStr, path: Option<&OsStr>, directory: &Path) -> io::
     for folder in std::env::split_paths(path).filter(|_| !name.is_empty()) {
         match executable(directory.join(folder).join(name)) {
             Ok(found) => return Ok(found),
-            // Another folder may have one that we may start.
+            // Another folder may have one that may be executed.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => denied = Some(error),
             Err(_) => {}
         }
@@ -37,7 +38,7 @@ fn executable(file: PathBuf) -> io::Result<PathBuf> {
     if fs::metadata(&file)?.is_dir() {
         return Err(Errno::ACCESS.into());
     }
-    // By whose rights over files this thread has, which may be the task's account's for the moment.
+    // Checked with this thread's file access rights, which may be the task's account's at the moment.
     accessat(CWD, &file, Access::EXEC_OK, AtFlags::EACCESS)?;
     Ok(file)
 }
@@ -62,7 +63,7 @@ mod tests {
         let find =
             |name: &str, path: &str| find(OsStr::new(name), Some(OsStr::new(path)), home.path());
         let second = home.path().join("second/program");
-        // What may not be started is passed over; folders and programs count from the directory.
+        // Files that may not be executed are skipped; relative folders and programs start from the directory.
         assert_eq!(find("program", "/nowhere:first:second").unwrap(), second);
         assert_eq!(find("second/program", "").unwrap(), second);
         let error = |name, path| find(name, path).unwrap_err().kind();

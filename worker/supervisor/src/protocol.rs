@@ -1,7 +1,6 @@
-//! What an agent and a supervisor say to each other: one JSON value a line.
-//!
-//! Like everything in Muster it is level-triggered: after every connection the supervisor says all it
-//! knows, and hearing a thing twice changes nothing.
+//! Protocol between agent and supervisor: one JSON value per line.
+//! Like everything in Muster it is level-triggered: after every connection the supervisor sends its complete
+//! state, and receiving a message twice changes nothing.
 
 use std::path::PathBuf;
 
@@ -10,86 +9,88 @@ use muster_model::command::Exit;
 use muster_model::desired::Rendezvous;
 use serde::{Deserialize, Serialize};
 
-/// From the agent.
+/// Message from the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentRequest {
-    /// Pushes the lease's end out; an earlier one than the present is ignored.
+    /// Extends the lease; a deadline earlier than the current one is ignored.
     Extend {
-        /// The new end, in milliseconds of `CLOCK_BOOTTIME`.
+        /// New deadline, in milliseconds of `CLOCK_BOOTTIME`.
         deadline_boottime_ms: u64,
     },
-    /// Asks the task to stop and kills it when the grace is over. A second one can only shorten the grace.
+    /// Asks the task to stop and kills it when the grace is over. A second request can only shorten the
+    /// grace.
     Stop {
-        /// Why, for the flag file.
+        /// Reason, for the flag file.
         reason: String,
-        /// Milliseconds between asking and killing; 0 kills at once.
+        /// Milliseconds between request and kill; 0 kills at once.
         grace_ms: u64,
     },
-    /// The gang of a prepared task is released: the task begins. Nothing new if it has begun.
+    /// Releases the gang of a prepared task: the task begins. No effect if it has begun.
     Begin {
-        /// The port that the gang meets on (`MASTER_PORT`).
+        /// Rendezvous port of the gang (`MASTER_PORT`).
         master_port: u16,
     },
-    /// The task's gang meets elsewhere, because a member of it was swapped: its host file is replaced, and the connections
-    /// that asked for it hear of it. Nothing new if that is known.
+    /// Moves the gang's rendezvous because a member was replaced: the host file is rewritten, and subscribed
+    /// connections are notified. No effect if it is known.
     Renew(Rendezvous),
-    /// Lets the task's processes stand still where they are. An order to stop lets them go on.
+    /// Pauses the task's processes. A stop request resumes them.
     Suspend,
-    /// Lets them go on.
+    /// Resumes them.
     Resume,
-    /// Asks for [`SupervisorMessage::Status`].
+    /// Requests [`SupervisorMessage::Status`].
     Status,
-    /// Announces requests for commands beside the task: the supervisor opens its socket for them.
+    /// Announces exec sessions: the supervisor opens its socket for them.
     OpenExec,
-    /// Gives another task to a supervisor that said [`SupervisorMessage::Idle`] on this connection.
+    /// Assigns another task to a supervisor that sent [`SupervisorMessage::Idle`] on this connection.
     Next {
         /// The task's directory.
         directory: PathBuf,
     },
 }
 
-/// From the supervisor.
+/// Message from the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SupervisorMessage {
-    /// The task has all that it needs, and waits for [`AgentRequest::Begin`].
+    /// The task has everything that it needs, and waits for [`AgentRequest::Begin`].
     Prepared {
-        /// The port that is kept free for the gang to meet on, if the task is rank 0.
+        /// Reserved rendezvous port of the gang, if the task is rank 0.
         master_port: Option<u16>,
     },
     /// The task's process runs.
     Started {
-        /// Its number.
+        /// Process id.
         pid: i32,
     },
     /// The task committed a checkpoint.
     Checkpoint(CheckpointReport),
     /// The task could not read a checkpoint of an earlier attempt.
     Spoiled(SpoilReport),
-    /// The task got somewhere; not every step is told.
+    /// The task made progress; not every step is reported.
     Progress {
         /// Training step.
         step: u64,
     },
-    /// The task was killed long ago, and something of it lives: it hangs in the kernel. It will never run a line of its program
-    /// again; what it holds stays held until [`Self::Exited`].
+    /// The task was killed long ago, and a process of it is still alive, stuck in the kernel. It will never
+    /// execute another instruction of its program; its resources stay occupied until [`Self::Exited`].
     Stuck(Stuck),
-    /// The task ended, and nothing of it lives; the same lies on disk.
+    /// The task ended, and no process of it is alive; the same record is on disk.
     Exited(Exit),
-    /// Follows [`Self::Exited`] in the same write: the supervisor waits on this connection for [`AgentRequest::Next`], and
-    /// ends when the agent hangs up. Those of earlier builds end by themselves.
+    /// Follows [`Self::Exited`] in the same write: the supervisor waits on this connection for
+    /// [`AgentRequest::Next`], and exits when the agent hangs up. Supervisors of earlier builds exit by
+    /// themselves.
     Idle {
-        /// Whether it keeps the task's cgroups, and sees to their removal.
+        /// Whether it keeps the task's cgroups and removes them later.
         keeps_cgroups: bool,
     },
     /// Answers [`AgentRequest::Status`].
     Status {
-        /// When the lease ends, in milliseconds of `CLOCK_BOOTTIME`.
+        /// Lease deadline, in milliseconds of `CLOCK_BOOTTIME`.
         deadline_boottime_ms: u64,
-        /// True once it was asked to stop.
+        /// True once the task was asked to stop.
         stopping: bool,
-        /// True while it stands still.
+        /// True while the task is paused.
         #[serde(default)]
         suspended: bool,
     },
@@ -98,13 +99,13 @@ pub enum SupervisorMessage {
 /// A task that cannot be killed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stuck {
-    /// Who lives and where it hangs, for people.
+    /// The live processes and where they are stuck, for display.
     pub detail: String,
-    /// How its main process ended, if that did.
+    /// Exit of its main process, if that ended.
     pub exit: Option<Exit>,
 }
 
-/// From a task, on its control socket.
+/// Message from a task on its control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "op", deny_unknown_fields)]
 pub enum ControlRequest {
@@ -112,7 +113,7 @@ pub enum ControlRequest {
     Begin {
         /// Training step.
         step: u64,
-        /// Where it will lie.
+        /// Its future path.
         #[serde(default)]
         path: String,
         /// `MUSTER_EPOCH`, if the task wants it checked.
@@ -125,7 +126,7 @@ pub enum ControlRequest {
         step: u64,
         /// Absolute path.
         path: String,
-        /// Bytes, if known.
+        /// Size in bytes, if known.
         #[serde(default)]
         size_bytes: u64,
         /// `algorithm:hex`, if known.
@@ -134,12 +135,13 @@ pub enum ControlRequest {
         /// `MUSTER_EPOCH`, if the task wants it checked.
         #[serde(default)]
         epoch: Option<u64>,
-        /// Whether it is the last one before the task stops. True also ends the wait of an order to stop that is yet to
-        /// come; false says that more follow. Absent: it ends the wait if the task was asked to stop.
+        /// Whether it is the last one before the task stops. True also ends the grace of a stop request that
+        /// is yet to come; false means that more follow. Absent: it ends the grace if the task was asked to
+        /// stop.
         #[serde(default)]
         last: Option<bool>,
     },
-    /// The task got somewhere.
+    /// The task made progress.
     Progress {
         /// Training step.
         step: u64,
@@ -147,40 +149,40 @@ pub enum ControlRequest {
         #[serde(default)]
         epoch: Option<u64>,
     },
-    /// A checkpoint of an earlier attempt cannot be read: no later attempt is to be told of it.
+    /// A checkpoint of an earlier attempt cannot be read: no later attempt is to be given it.
     Spoil {
         /// Its training step.
         step: u64,
-        /// What is wrong with it, for people.
+        /// What is wrong with it, for display.
         reason: String,
         /// `MUSTER_EPOCH`, if the task wants it checked.
         #[serde(default)]
         epoch: Option<u64>,
     },
-    /// The connection wants a [`ControlNotice`] when the task is asked to stop.
+    /// Subscribes the connection to a [`ControlNotice`] when the task is asked to stop.
     Watch {
-        /// Whether it also wants one when its gang meets elsewhere than the task's environment says.
+        /// Whether it also subscribes to changes of its gang's rendezvous.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         gang: bool,
     },
 }
 
-/// What a connection that watches hears; at once if it happened before.
+/// Notification to a subscribed connection; sent at once if the event happened before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlNotice {
     /// The task is asked to stop: the same as in the flag file.
     Stop(PreemptFlag),
-    /// The task's gang meets elsewhere, because a member of it was swapped. The last one counts.
+    /// The gang's rendezvous moved because a member was replaced. The last notification counts.
     Gang(GangNotice),
 }
 
-/// Where a gang meets. Its hosts are in the host file, which was replaced before.
+/// Rendezvous of a gang. Its hosts are in the host file, which was rewritten before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangNotice {
-    /// What `MASTER_ADDR` would say.
+    /// New value of `MASTER_ADDR`.
     pub master_addr: String,
-    /// What `MASTER_PORT` would say.
+    /// New value of `MASTER_PORT`.
     pub master_port: u16,
 }
 
@@ -196,18 +198,18 @@ impl From<&Rendezvous> for GangNotice {
 /// The answer to every line on a control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlAnswer {
-    /// Whether it was done.
+    /// Whether the request succeeded.
     pub ok: bool,
-    /// Why not.
+    /// Reason of a failure.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
-    /// Of a commit: seconds after which the task had better save again; none while nobody knows how long a save takes.
+    /// For a commit: advised seconds until the next save; `None` while the time of a save is unknown.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interval_s: Option<u64>,
 }
 
 impl ControlAnswer {
-    /// Done.
+    /// A successful answer.
     #[must_use]
     pub const fn done() -> Self {
         Self {
@@ -217,7 +219,7 @@ impl ControlAnswer {
         }
     }
 
-    /// Not done.
+    /// A failed answer.
     #[must_use]
     pub fn refused(error: impl Into<String>) -> Self {
         Self {
@@ -231,10 +233,11 @@ impl ControlAnswer {
 /// The flag file `$MUSTER_CTL_DIR/preempt`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreemptFlag {
-    /// Why: `cancel|preempt|drain|infra|user|run_time`, or `lease` if the host lost contact and the task's lease ends.
+    /// Reason: `cancel|preempt|drain|infra|user|run_time`, or `lease` if the host lost contact and the task's
+    /// lease ends.
     pub reason: String,
-    /// When the task is killed, in milliseconds since the Unix epoch by the host's wall clock.
+    /// Time of the kill, in milliseconds since the Unix epoch by the host's wall clock.
     pub deadline_unix_ms: u64,
-    /// Milliseconds between being asked and being killed.
+    /// Milliseconds between the stop request and the kill.
     pub grace_ms: u64,
 }

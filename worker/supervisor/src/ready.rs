@@ -1,4 +1,5 @@
-//! What a task needs before it begins: all of it is there, or found wrong, before anything of the task runs.
+//! Preparation of a task: everything that it needs is set up, or the failure found, before any process of it
+//! runs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,32 +19,32 @@ use crate::spec::TaskSpec;
 use crate::start::{self, Started};
 use crate::{environment, hostfile, program, sys};
 
-/// What a task needs beside its process.
+/// Resources of a task besides its process.
 #[derive(Debug)]
 pub(crate) struct Ready {
     belongings: Belongings,
     setup: ChildSetup,
     program: Program,
-    /// The port that the program was told to meet its gang on: a release may name another one.
+    /// Rendezvous port in the program's environment: a release may name another one.
     master_port: u16,
 }
 
-/// What to start.
+/// Program to start.
 #[derive(Debug)]
 struct Program {
     command: Command,
-    /// Where it was found; none if the command is this program, which runs a container.
+    /// Resolved path; `None` if the command is this program, which runs a container.
     path: Option<PathBuf>,
 }
 
-/// What is made for a task, and removed again.
+/// Resources that are created for a task and removed again.
 #[derive(Debug)]
 pub(crate) struct Belongings {
     pub(crate) cgroups: Cgroups,
-    /// What these hold it to.
+    /// Limits of the cgroups.
     pub(crate) limits: Limits,
     pub(crate) secrets: Secrets,
-    /// Its attempt's shared memory; none if it uses the host's.
+    /// Shared memory of its attempt; `None` if it uses the host's.
     shared_memory: Option<SharedMemory>,
 }
 
@@ -54,7 +55,7 @@ impl Belongings {
         leave(self.shared_memory);
     }
 
-    /// Makes what is still missing, and finds the program.
+    /// Creates what is still missing, and resolves the program.
     fn complete(
         &mut self,
         spec: &TaskSpec,
@@ -66,7 +67,8 @@ impl Belongings {
         Ok((program, setup))
     }
 
-    /// Lets it go once nothing of the task lives; keeps those cgroups for the next task, if there may be one, that can be kept.
+    /// Releases the resources once no process of the task is alive; keeps reusable cgroups if there may be a
+    /// next task.
     pub(crate) fn close(self, may_keep: bool) -> Option<KeptCgroups> {
         self.secrets.remove();
         leave(self.shared_memory);
@@ -85,19 +87,18 @@ impl Belongings {
     }
 }
 
-/// Leaves the attempt's shared memory.
+/// Stops using the attempt's shared memory.
 fn leave(memory: Option<SharedMemory>) {
-    // The agent tries again when it lets the task go, and says so if it cannot.
+    // The agent tries again when it removes the task, and reports a failure.
     drop(memory.map(SharedMemory::close));
 }
 
 impl Ready {
-    /// Makes what the task needs, and finds what can be found wrong before its process is started.
-    ///
-    /// Cgroups that the last task of this process had are used again where that makes no difference.
+    /// Sets up the task's resources, and detects errors before its process is started.
+    /// Cgroups of this process's last task are reused where that makes no difference.
     ///
     /// # Errors
-    /// What is wrong, in words for the user.
+    /// What is wrong, as a message for the user.
     pub(crate) fn prepare(
         spec: &TaskSpec,
         directory: &TaskDirectory,
@@ -134,7 +135,7 @@ impl Ready {
         })
     }
 
-    /// Removes it again: the task will not begin.
+    /// Removes the resources: the task will not begin.
     pub(crate) fn remove(self) {
         self.belongings.remove();
     }
@@ -142,7 +143,7 @@ impl Ready {
     /// Starts the main process.
     ///
     /// # Errors
-    /// Why it could not be started, in words for the user; nothing is left of what it needed then.
+    /// Why it could not be started, as a message for the user; its resources are removed then.
     pub(crate) fn start(
         self,
         spec: &TaskSpec,
@@ -168,7 +169,7 @@ impl Ready {
     }
 }
 
-/// Starts the main process, and opens what tells of its end.
+/// Starts the main process, and opens the descriptor that signals its end.
 fn spawn(program: Program, setup: ChildSetup) -> Result<Started, String> {
     let Program { mut command, path } = program;
     let Some(path) = path else {
@@ -178,7 +179,7 @@ fn spawn(program: Program, setup: ChildSetup) -> Result<Started, String> {
     };
     start::program(&command, &path, &setup).map_err(|error| {
         let words = start_failed(&command, &error);
-        // It was found a moment ago: what its first line names is not there.
+        // The file was found a moment ago: the interpreter in its first line is missing.
         let is_jobs = error.kind() == io::ErrorKind::NotFound;
         if is_jobs { not_there(&words) } else { words }
     })
@@ -189,12 +190,13 @@ fn start_failed(command: &Command, error: &io::Error) -> String {
     format!("starting `{program}` failed: {error}")
 }
 
-/// Begins the words for what a job names and is not there: nobody is to take the host for broken.
+/// Formats an error about something that the job names and that does not exist, so that the host is not taken
+/// for faulty.
 pub(crate) fn not_there(words: &str) -> String {
     format!("{NOT_THERE}: {words}")
 }
 
-/// What to start. A program of the host must be there to be started; a container's is its image's business.
+/// Resolves the program. A program of the host must be executable; a container's is resolved in its image.
 fn find_program(
     spec: &TaskSpec,
     directory: &TaskDirectory,
@@ -212,7 +214,7 @@ fn find_program(
     let name = command.get_program();
     let path = { command.get_envs() }.find_map(|(name, value)| value.filter(|_| name == "PATH"));
     let place = command.get_current_dir().unwrap_or(Path::new("/"));
-    // What the account may not start is not there for the task.
+    // A program that the account may not execute does not exist for the task.
     let find = || program::find(name, path, place);
     match spec.identity.acting(find) {
         Ok(path) => Ok(Program {
@@ -228,23 +230,23 @@ fn find_program(
     }
 }
 
-/// The shared memory of the task's attempt, if it is not to use the host's.
+/// Shared memory of the task's attempt; `None` if it uses the host's.
 fn shared_memory(spec: &TaskSpec) -> Result<Option<SharedMemory>, String> {
     let place = spec.confinement.shared_memory.as_ref();
     let memory = place.map(SharedMemory::prepare).transpose();
-    memory.map_err(|error| format!("making its shared memory failed: {error}"))
+    memory.map_err(|error| format!("creating the shared memory failed: {error}"))
 }
 
-/// Where the task begins, and commands beside it.
+/// Working directory of the task and of commands beside it.
 ///
 /// # Errors
-/// Why it cannot, in words for the user.
+/// Why it is unusable, as a message for the user.
 pub(crate) fn working_directory(
     spec: &TaskSpec,
     directory: &TaskDirectory,
 ) -> Result<PathBuf, String> {
     let path = directory.working_directory(spec);
-    // As the task will come to it: its account may not be let in.
+    // Checked with the task's rights: its account may lack access.
     let is_there = spec
         .identity
         .acting(|| Ok(fs::metadata(path.join("."))?.is_dir()));
@@ -252,27 +254,27 @@ pub(crate) fn working_directory(
     let words = match &is_there {
         Ok(true) => return Ok(path),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => format!(
-            "the working directory `{shown}` is not open to the account that the task runs as: {error}"
+            "the working directory `{shown}` is not open to the account of the task: {error}"
         ),
         Err(error) if !is_absence(error) => {
             return Err(format!(
                 "the working directory `{shown}` does not answer: {error}"
             ));
         }
-        _ => format!("the working directory `{shown}` is not there"),
+        _ => format!("the working directory `{shown}` does not exist"),
     };
-    // The task's own folder is made by its host.
+    // The task's own folder is created by its host.
     let is_named = spec.assignment.working_directory.is_some();
     Err(if is_named { not_there(&words) } else { words })
 }
 
-/// Whether a file system says that there is no such folder, and not that it does not work.
+/// Whether the error means that the folder does not exist, and not that the file system is broken.
 fn is_absence(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     kinds.contains(&error.kind())
 }
 
-/// The command of a task that is a process of the host.
+/// Command of a task that is a plain process of the host.
 fn process(
     spec: &TaskSpec,
     directory: &TaskDirectory,

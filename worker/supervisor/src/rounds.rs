@@ -1,15 +1,15 @@
-//! How often to look whether the rest of a task has ended: nothing tells of the end of a process that is not the main one.
+//! Backoff of the checks whether the rest of a task has ended: only the end of the main process is signalled.
 
 use std::time::Duration;
 
 use crate::limits::{KILL_RETRIES_QUICK, KILL_RETRY, LEASE_TICK};
 
-/// Looks so far, since the last change in what is waited for.
+/// Checks so far since the last state change.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds(u32);
 
 impl Rounds {
-    /// How long to wait before the next look: what takes longer is looked at more seldom.
+    /// Pause before the next check; it grows with the number of checks.
     pub(crate) fn pause(&mut self) -> Duration {
         let doublings = self.0.saturating_sub(KILL_RETRIES_QUICK);
         self.0 = self.0.saturating_add(1);

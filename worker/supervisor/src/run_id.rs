@@ -1,4 +1,4 @@
-//! Names one attempt of one task on this host.
+//! Identifier of one attempt of one task on this host.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,17 +6,17 @@ use std::str::FromStr;
 use muster_model::desired::TaskAssignment;
 use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey};
 
-/// One attempt of one task; as text (`<job>-<task>-<epoch>`) the name of its directories.
+/// One attempt of one task; its text form (`<job>-<task>-<epoch>`) names its directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
-    /// Which task.
+    /// The task.
     pub key: TaskKey,
-    /// Which attempt.
+    /// The attempt.
     pub epoch: AttemptEpoch,
 }
 
 impl RunId {
-    /// The one that an assignment is for.
+    /// The identifier for an assignment.
     #[must_use]
     pub const fn of(assignment: &TaskAssignment) -> Self {
         Self {
@@ -33,9 +33,9 @@ impl fmt::Display for RunId {
     }
 }
 
-/// A text that does not name an attempt of a task.
+/// Parse error: the text does not name an attempt of a task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not of the form `<job>-<task>-<epoch>`")]
+#[error("`{0}` does not have the form `<job>-<task>-<epoch>`")]
 pub struct InvalidRunId(String);
 
 impl FromStr for RunId {

@@ -1,4 +1,4 @@
-//! What a task has said of itself: checkpoints, steps, and what it could not read.
+//! Reports of a task: checkpoints, steps, and unreadable checkpoints.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use muster_model::time::MonotonicMs;
 use crate::limits::{PROGRESS_TOLD_MS, SAVES_BEGUN_MAX};
 use crate::protocol::{Stuck, SupervisorMessage};
 
-/// All that a new agent must be told again.
+/// State that must be sent again to a new agent.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     /// The task's main process, once it has outlived a quick task.
     pub(crate) started: Option<i32>,
-    /// The checkpoints on record that are still told of.
+    /// The recorded checkpoints that are still reported.
     pub(crate) checkpoints: Newest,
-    /// Checkpoints that it could not read, on record.
+    /// Recorded checkpoints that the task could not read.
     pub(crate) spoiled: Vec<SpoilReport>,
-    /// Where it is.
+    /// Progress of the task.
     pub(crate) progress: Progress,
     /// Present once it could not be killed.
     pub(crate) stuck: Option<Stuck>,
-    /// Checkpoints that it is writing.
+    /// Checkpoints being written.
     pub(crate) saves: Saves,
 }
 
 impl Said {
-    /// Everything, as messages.
+    /// The complete state as messages.
     pub(crate) fn messages(&self) -> Vec<SupervisorMessage> {
         let started = self.started.map(|pid| SupervisorMessage::Started { pid });
         let checkpoints = self.checkpoints.all().iter().cloned();
@@ -41,7 +41,8 @@ impl Said {
     }
 }
 
-/// The newest checkpoints of a task, at most as many as its worker tells of: its agent may have been away for all of them.
+/// The newest checkpoints of a task, at most as many as its worker reports: its agent may have been away for
+/// all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Newest(Vec<CheckpointReport>);
 
@@ -51,7 +52,7 @@ impl Newest {
         &self.0
     }
 
-    /// One more; of too many the oldest is forgotten.
+    /// Adds one; beyond the limit, drops the oldest.
     pub(crate) fn add(&mut self, report: CheckpointReport) {
         if self.0.len() >= CHECKPOINTS_TOLD_MAX {
             self.0.remove(0);
@@ -60,17 +61,17 @@ impl Newest {
     }
 }
 
-/// The step that a task is at. It may be said at every step; the agent hears of it now and then.
+/// The current step of a task. The task may report every step; the agent receives one now and then.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     newest: Option<u64>,
-    /// When the agent may hear of a step that it has not heard of.
+    /// Earliest time of the next report, while an unreported step exists.
     due: Option<MonotonicMs>,
     told_at: Option<MonotonicMs>,
 }
 
 impl Progress {
-    /// The task is at this step.
+    /// Sets the current step.
     pub(crate) fn said(&mut self, step: u64, now: MonotonicMs) {
         if self.newest.replace(step) != Some(step) && self.due.is_none() {
             let due = self.told_at.map(|at| at.after(PROGRESS_TOLD_MS));
@@ -78,12 +79,12 @@ impl Progress {
         }
     }
 
-    /// When [`Self::news`] has something.
+    /// When [`Self::news`] has something to report.
     pub(crate) const fn due(&self) -> Option<MonotonicMs> {
         self.due
     }
 
-    /// The step that the agent should hear of now.
+    /// The step that is due to be reported now.
     pub(crate) fn news(&mut self, now: MonotonicMs) -> Option<u64> {
         self.due.take_if(|due| *due <= now)?;
         self.told_at = Some(now);
@@ -91,13 +92,12 @@ impl Progress {
     }
 }
 
-/// Checkpoints that a task is writing, and since when.
+/// Checkpoints that a task is writing, with their start times.
 #[derive(Debug, Default)]
 pub(crate) struct Saves(BTreeMap<u64, MonotonicMs>);
 
 impl Saves {
-    /// A checkpoint of this step is about to be written; begun again, its time starts again. Of too many the one of the
-    /// lowest step is forgotten.
+    /// Starts the time of a save, or restarts it. Beyond the limit, drops the one of the lowest step.
     pub(crate) fn begin(&mut self, step: u64, now: MonotonicMs) {
         self.0.insert(step, now);
         if self.0.len() > SAVES_BEGUN_MAX {
@@ -105,7 +105,7 @@ impl Saves {
         }
     }
 
-    /// Milliseconds that the checkpoint of this step took until now, if it was begun; those before it were given up.
+    /// Milliseconds since the save of this step began, if it did; drops earlier saves as abandoned.
     pub(crate) fn end(&mut self, step: u64, now: MonotonicMs) -> Option<u64> {
         let later = self.0.split_off(&step.saturating_add(1));
         let begun = std::mem::replace(&mut self.0, later);
@@ -141,7 +141,7 @@ mod tests {
         saves.begin(7, START.after(50));
         saves.begin(7, START.after(100));
         assert_eq!(saves.end(7, START.after(400)), Some(300));
-        // The one before was given up.
+        // The one before was abandoned.
         assert_eq!(saves.end(6, START.after(500)), None);
         for step in 0..2 * SAVES_BEGUN_MAX as u64 {
             saves.begin(step, START);

@@ -1,7 +1,6 @@
-//! The folder in memory in which a task finds its secrets.
-//!
-//! It is root's work, at a path that others can guess. So it is made where nothing was before, and from then on reached through
-//! what was opened once: what lies at its path later does not matter.
+//! In-memory folder with a task's secrets.
+//! Root creates it, at a path that others can guess. So it is created where nothing existed, and from then on
+//! accessed only through the open descriptor: what is at its path later does not matter.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -16,13 +15,13 @@ use rustix::process::geteuid;
 use crate::account::Account;
 use crate::files::open_folder;
 
-/// Kinds of file systems that are in memory alone: tmpfs and ramfs, by the kernel's numbers.
+/// Types of in-memory file systems: tmpfs and ramfs, by the kernel's numbers.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-/// Who may use the folder, and who its files: the task's user alone, and nobody writes.
+/// Modes of the folder and its files: only for the task's user, and read-only.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: Mode = Mode::RUSR;
 
-/// A folder that was made for the secrets of one task.
+/// Folder for the secrets of one task.
 #[derive(Debug)]
 pub(crate) struct SecretFolder {
     path: PathBuf,
@@ -30,10 +29,11 @@ pub(crate) struct SecretFolder {
 }
 
 impl SecretFolder {
-    /// Makes it. An attempt begins once, and nobody else has its name: what lies there already is not ours.
+    /// Creates the folder. An attempt begins once, and its name is unique: anything that exists there was
+    /// made by another party.
     ///
     /// # Errors
-    /// Why it cannot be had, in words for the user. Nothing of it is left then.
+    /// Why it cannot be created, as a message for the user. Nothing of it is left then.
     pub(crate) fn make(path: &Path) -> Result<Self, String> {
         let at = |error: io::Error| format!("{}: {error}", path.display());
         let mut builder = DirBuilder::new();
@@ -50,7 +50,7 @@ impl SecretFolder {
         let folder = open_folder(path).map_err(at)?;
         let found = fstat(&folder).map_err(|error| at(error.into()))?;
         if found.st_uid != geteuid().as_raw() {
-            return Err(format!("{} became somebody else's", path.display()));
+            return Err(format!("the owner of {} changed", path.display()));
         }
         let kind = fstatfs(&folder).map_err(|error| at(error.into()))?.f_type;
         if !IN_MEMORY.contains(&u64::try_from(kind).unwrap_or_default()) {
@@ -65,16 +65,16 @@ impl SecretFolder {
         })
     }
 
-    /// Its path.
+    /// Path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes a secret, which is an account's then if one is given; gives its path. One that was written before, for another
-    /// variable, is the same file.
+    /// Writes a secret, owned by the account if one is given; returns its path. A secret that was written
+    /// before, for another variable, uses the same file.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub(crate) fn write(
         &self,
         name: &str,
@@ -94,10 +94,10 @@ impl SecretFolder {
         Ok(self.path.join(name))
     }
 
-    /// Makes it an account's. Until then, nobody else can change what is in it.
+    /// Changes the owner to an account. Until then, no other user can change the contents.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub(crate) fn give_to(&self, account: &Account) -> io::Result<()> {
         account.take(&self.folder)
     }

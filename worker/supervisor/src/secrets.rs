@@ -1,6 +1,6 @@
-//! A task's secrets: read from the host's folder at the start, given as variables or as files in memory, and nowhere else.
-//!
-//! Nothing here says what a secret is: names stand in errors, and what is written down names them as well.
+//! A task's secrets: read from the host's folder at the start, passed as variables or as files in memory, and
+//! nowhere else.
+//! No message here contains a secret's value: errors and records contain only names.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,19 +16,19 @@ use crate::ready::not_there;
 use crate::secret_folder::SecretFolder;
 use crate::spec::TaskSpec;
 
-/// The secrets of one task, as it is given them.
+/// Secrets of one task.
 #[derive(Clone)]
 pub(crate) struct Secrets {
     variables: Vec<(OsString, OsString)>,
-    /// The folder that was made for them; none if none is a file.
+    /// Folder that was created for them; `None` if no secret is a file.
     folder: Option<PathBuf>,
 }
 
 impl Secrets {
-    /// Reads them and writes those that are given as files.
+    /// Reads the secrets and writes those that are passed as files.
     ///
     /// # Errors
-    /// Which one cannot be given, in words for the user. Nothing of them is left then.
+    /// The unavailable secret, as a message for the user. No secret is left then.
     pub(crate) fn prepare(spec: &TaskSpec) -> Result<Self, String> {
         let mut prepared = Self {
             variables: Vec::new(),
@@ -52,12 +52,12 @@ impl Secrets {
         }
         match (&spec.identity.account, folder) {
             (Some(account), Some(folder)) => { folder.give_to(account) }
-                .map_err(|error| format!("giving it its secrets failed: {error}")),
+                .map_err(|error| format!("providing the secrets failed: {error}")),
             _ => Ok(()),
         }
     }
 
-    /// The environment variables that say them, or where they are.
+    /// Environment variables with the secrets or their paths.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> {
         self.variables.iter().cloned()
     }
@@ -109,7 +109,7 @@ impl std::fmt::Debug for Secrets {
 /// Removes the folder of a task's secrets, if there is one.
 pub(crate) fn remove(folder: Option<&Path>) {
     if let Some(folder) = folder {
-        // The agent tries again when it lets the task go, and says so if it cannot.
+        // The agent tries again when it removes the task, and reports a failure.
         drop(files::remove_directory(folder));
     }
 }
@@ -128,7 +128,7 @@ fn find(secret: &Secret, spec: &TaskSpec) -> Result<Vec<u8>, String> {
 }
 
 fn failed(secret: &Secret, error: &str) -> String {
-    format!("giving it the secret `{}` failed: {error}", secret.name)
+    format!("providing the secret `{}` failed: {error}", secret.name)
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -137,13 +137,14 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     File::open(path)?.take(limit).read_to_end(&mut bytes)?;
     if bytes.len() > SECRET_BYTES_MAX {
         let message =
-            format!("it is over the limit of {SECRET_BYTES_MAX} bytes (SECRET_BYTES_MAX)");
+            format!("larger than the limit of {SECRET_BYTES_MAX} bytes (SECRET_BYTES_MAX)");
         return Err(io::Error::other(message));
     }
     Ok(bytes)
 }
 
-/// What a variable can hold: editors and `echo` end files with a line end that is not part of the secret.
+/// Value for an environment variable: editors and `echo` end files with a line end that is not part of the
+/// secret.
 fn value(mut bytes: Vec<u8>) -> Result<OsString, String> {
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
@@ -152,7 +153,7 @@ fn value(mut bytes: Vec<u8>) -> Result<OsString, String> {
         }
     }
     if bytes.contains(&0) {
-        return Err("a variable cannot hold its NUL bytes: have it as a file".to_owned());
+        return Err("a variable cannot hold NUL bytes: pass the secret as a file".to_owned());
     }
     Ok(OsString::from_vec(bytes))
 }

@@ -1,8 +1,7 @@
-//! A log as a row of segments, each named after the position of its first byte in the whole output.
-//!
-//! Positions never change, so a reader's offset stays good while old segments are removed. A hole (bytes
-//! that a full disk refused) is a gap between two segments. When the bytes came is told beside them, see
-//! [`crate::arrivals`].
+//! A log as a sequence of segments, each named after the position of its first byte in the whole output.
+//! Positions never change, so a reader's offset stays valid while old segments are removed. A gap between two
+//! segments means bytes that could not be written because the disk was full. For the arrival times of the
+//! bytes, see [`crate::arrivals`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +11,7 @@ use crate::arrivals::ArrivalWriter;
 use crate::shipped::Shipped;
 use crate::spec::LogLimits;
 
-/// Which of a task's two outputs.
+/// One of a task's two outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OutputStream {
     /// Standard output.
@@ -22,10 +21,10 @@ pub enum OutputStream {
 }
 
 impl OutputStream {
-    /// Both.
+    /// Both outputs.
     pub const ALL: [Self; 2] = [Self::Stdout, Self::Stderr];
 
-    /// Its name.
+    /// Name of the output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,22 +39,22 @@ impl OutputStream {
 pub struct Segment {
     /// Position of its first byte.
     pub start: u64,
-    /// Its file.
+    /// Path of its file.
     pub path: PathBuf,
 }
 
 impl Segment {
-    /// Where it is told when its bytes came.
+    /// Path of the file with its arrival times.
     #[must_use]
     pub fn arrivals(&self) -> PathBuf {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         self.path.with_file_name(format!("times.{name}"))
     }
 
-    /// Removes it; no error if it is gone.
+    /// Removes it; ignored if it is gone.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub fn remove(&self) -> io::Result<()> {
         for path in [&self.path, &self.arrivals()] {
             match fs::remove_file(path) {
@@ -67,7 +66,7 @@ impl Segment {
     }
 }
 
-/// The segments of one output, oldest first; none if the directory does not exist.
+/// The segments of one output, oldest first; empty if the directory does not exist.
 pub fn list(directory: &Path, stream: OutputStream) -> io::Result<Vec<Segment>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -97,7 +96,7 @@ fn path_of(directory: &Path, stream: OutputStream, start: u64) -> PathBuf {
     directory.join(format!("{}.{start:020}", stream.name()))
 }
 
-/// Appends to a log and keeps it within its limits.
+/// Appends to a log and enforces its limits.
 #[derive(Debug)]
 pub struct SegmentWriter {
     directory: PathBuf,
@@ -106,7 +105,7 @@ pub struct SegmentWriter {
     /// Position of the next byte.
     position: u64,
     current: Option<Current>,
-    /// Bytes that the disk refused.
+    /// Bytes that could not be written.
     lost_bytes: u64,
 }
 
@@ -119,7 +118,7 @@ struct Current {
 }
 
 impl SegmentWriter {
-    /// A writer of a new log; nothing is created before the first byte.
+    /// Writer of a new log; nothing is created before the first byte.
     pub fn new(directory: PathBuf, stream: OutputStream, limits: LogLimits) -> Self {
         Self {
             directory,
@@ -131,8 +130,8 @@ impl SegmentWriter {
         }
     }
 
-    /// Appends what came at an instant ([`crate::arrivals::ArrivalClock`]). What the disk refuses is counted and left
-    /// out: a full disk must not stop the task.
+    /// Appends output with its arrival time ([`crate::arrivals::ArrivalClock`]). Bytes that cannot be written
+    /// are counted and skipped: a full disk must not stop the task.
     pub fn append(&mut self, mut bytes: &[u8], at_us: u64) {
         while !bytes.is_empty() {
             match self.append_some(bytes, at_us) {
@@ -147,7 +146,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Bytes that the disk refused so far.
+    /// Bytes that could not be written so far.
     pub const fn lost_bytes(&self) -> u64 {
         self.lost_bytes
     }
@@ -169,12 +168,13 @@ impl SegmentWriter {
         }
         let count = written?;
         if is_first {
-            // Not before: a full disk must not cost what was printed earlier. What cannot be removed is tried again with the next one.
+            // Only now, because a full disk must not cost earlier output. A failed removal is repeated with
+            // the next segment.
             drop(self.remove_surplus());
         }
         current.bytes += count as u64;
         self.position += count as u64;
-        // A record that the disk refuses makes times coarser, no more: the next one tells of these bytes too.
+        // A missing record only makes times coarser: the next one covers these bytes too.
         drop(current.arrivals.note(self.position, at_us));
         self.current = Some(current);
         Ok(count)
@@ -190,7 +190,7 @@ impl SegmentWriter {
             start: self.position,
             path: path_of(&self.directory, self.stream, self.position),
         };
-        // First, so that nobody finds a segment without.
+        // Created first, so that no segment exists without it.
         let arrivals = ArrivalWriter::create(&segment.arrivals())?;
         let file = OpenOptions::new()
             .create(true)
@@ -205,7 +205,7 @@ impl SegmentWriter {
         })
     }
 
-    /// Removes the oldest segments that are too many beside the one that was just begun.
+    /// Removes the oldest surplus segments after a new one was started.
     fn remove_surplus(&self) -> io::Result<()> {
         let mut segments = list(&self.directory, self.stream)?;
         segments.retain(|segment| segment.start < self.position);
@@ -215,7 +215,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// How many of the oldest segments must go because of a further one.
+    /// Number of oldest segments that must go because of a further one.
     fn surplus(&self, segments: &[Segment]) -> usize {
         let over = |limit: usize| {
             let surplus = (segments.len() + 1).saturating_sub(limit.max(1));
@@ -225,7 +225,7 @@ impl SegmentWriter {
         let Some(unshipped_max) = self.limits.unshipped_segments_max else {
             return surplus;
         };
-        // A record that cannot be read says nothing: what it may have told of is shipped once more.
+        // An unreadable record counts as empty: the output is shipped once more.
         let shipped = Shipped::read(&self.directory).unwrap_or_default();
         let ends = segments.iter().skip(1).map(|segment| segment.start);
         let is_shipped = |end: &u64| *end <= shipped.of(self.stream);
@@ -254,7 +254,7 @@ mod tests {
             segments.iter().map(|segment| segment.start).collect()
         };
         writer.append(b"ab", 1);
-        // The disk is full as long as these two are tried to be written.
+        // The disk is full during the writes of these two.
         for start in [2, 3] {
             let full = path_of(directory.path(), stream, start);
             std::os::unix::fs::symlink("/dev/full", full).unwrap();

@@ -1,7 +1,6 @@
-//! A parent for supervisors: it forks one for every task, and none of them has to load a program.
-//!
-//! It has no threads and opens nothing, so what it forks begins as clean as a new program. It lives as long as its agent,
-//! and then for as long as one of its supervisors: it is their [`Guard`].
+//! Fork server for supervisors: forks one for every task, so that no program has to be loaded.
+//! It has no threads and opens nothing, so its children start as clean as a new program. It lives as long as
+//! its agent, and then as long as any of its supervisors: it is their [`Guard`].
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,16 +25,16 @@ use crate::limits::LEASE_TICK;
 use crate::output::complain;
 use crate::{succession, sys};
 
-/// Bytes of a path: what the kernel takes.
+/// Maximum bytes of a path in the kernel.
 const PATH_BYTES_MAX: usize = 4_096;
-/// Bytes of an answer: a process's number, or an error's with a minus sign.
+/// Size of an answer: a process id, or a negative error number.
 const ANSWER_BYTES: usize = size_of::<i32>();
 
-/// Asks a server on the other end of `server` to fork a supervisor for a task, whose standard input becomes `agent`.
-/// Gives the supervisor's number. Requests must not overlap.
+/// Requests the fork server on the other end of `server` to fork a supervisor for a task, with `agent` as its
+/// standard input. Returns the supervisor's process id. Requests must not overlap.
 ///
 /// # Errors
-/// What the kernel says, or the server's kernel.
+/// Errors of the kernel, here or in the server.
 pub fn ask(server: BorrowedFd<'_>, directory: &Path, agent: BorrowedFd<'_>) -> io::Result<i32> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -56,7 +55,7 @@ pub fn ask(server: BorrowedFd<'_>, directory: &Path, agent: BorrowedFd<'_>) -> i
 
 /// Serves the agent on standard input until it hangs up; in a forked supervisor, runs its task to the end.
 pub(crate) fn serve() -> ExitCode {
-    // Fails if we lead a process group already, which serves as well.
+    // Fails if this process leads a process group already, which serves as well.
     let _ = setsid();
     match serve_until_hung_up() {
         Ok(Some(supervisor)) => supervisor.run(),
@@ -68,7 +67,7 @@ pub(crate) fn serve() -> ExitCode {
     }
 }
 
-/// What a forked process has to do.
+/// Task of a process to be forked.
 struct Request {
     directory: TaskDirectory,
     agent: OwnedFd,
@@ -92,9 +91,9 @@ fn serve_until_hung_up() -> io::Result<Option<Request>> {
                 continue;
             }
             Err(Errno::INTR) => continue,
-            // One that was killed with an answer unread, say: who is guarded is guarded on.
+            // For example, the agent was killed with an answer unread: the supervisors are still guarded.
             Err(error) => {
-                complain(&format!("hearing the agent failed: {error}"));
+                complain(&format!("reading from the agent failed: {error}"));
                 has_agent = false;
                 continue;
             }
@@ -108,13 +107,13 @@ fn serve_until_hung_up() -> io::Result<Option<Request>> {
             }
             Err(error) => -error.raw_os_error().unwrap_or(Errno::AGAIN.raw_os_error()),
         };
-        // An agent that hung up meanwhile is noticed by the next look.
+        // If the agent hung up meanwhile, the next check notices it.
         let _ = send(stdin.as_fd(), &answer.to_ne_bytes(), SendFlags::NOSIGNAL);
     }
     Ok(None)
 }
 
-/// Waits for the agent, while there is one, without end only if there is nothing to guard.
+/// Waits for the agent, while there is one; without timeout only if nothing is guarded.
 fn wait_for_request(has_agent: bool, guard: &Guard) -> io::Result<bool> {
     let tick = Timespec {
         tv_sec: 0,
@@ -131,7 +130,7 @@ fn wait_for_request(has_agent: bool, guard: &Guard) -> io::Result<bool> {
     }
 }
 
-/// The next request; none if the agent hung up. What is no request is answered by hanging up.
+/// The next request; `None` if the agent hung up. Malformed requests are answered by hanging up.
 fn receive(agent: BorrowedFd<'_>) -> Result<Option<Request>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -150,10 +149,10 @@ fn receive(agent: BorrowedFd<'_>) -> Result<Option<Request>, Errno> {
 }
 
 impl Request {
-    /// Becomes what a supervisor is that was started as a program, and runs.
+    /// Puts the process into the state of a supervisor that was started as a program, and runs it.
     fn run(self) -> ExitCode {
         if let Err(error) = self.become_supervisor() {
-            complain(&format!("becoming a supervisor failed: {error}"));
+            complain(&format!("initializing the supervisor failed: {error}"));
             return ExitCode::FAILURE;
         }
         drop(self.agent);

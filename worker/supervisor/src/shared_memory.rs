@@ -1,16 +1,15 @@
-//! Shared memory that an attempt has for itself on a host: what its tasks leave in it goes with the last of them.
-//!
-//! Files that a task makes in `/dev/shm` outlive it, and so do segments, queues and semaphores of System V. Nobody can tell
-//! afterwards whose they were: all tasks may run as one user, and a file that nobody has open may be another's all the same. So
-//! nothing is looked for and removed. The tasks of an attempt on one host have a folder of their own as `/dev/shm`, and an IPC
-//! namespace of their own, which the kernel tidies up when the last process in it is gone. They share both, because what is one
-//! program to its user (ranks on one host) talks through them.
-//!
-//! Beside the folder lies a file with the main processes that are in the namespace. Whoever starts one locks that file; whoever
-//! uses the folder holds a lock on the folder itself, which ends with its process however that ends.
-//!
-//! The last one gives the folder another name while it holds both locks, and removes it afterwards: that may take long, and
-//! nobody waits for it.
+//! Private shared memory of an attempt on a host, removed with its last task.
+//! Files that a task creates in `/dev/shm` outlive it, and so do segments, queues and semaphores of System V.
+//! Their owner cannot be determined afterwards: all tasks may run as one user, and a file that no process has
+//! open may still belong to another task. So Muster does not search for leftovers. Instead, the tasks of an
+//! attempt on one host have a private folder as `/dev/shm`, and a private IPC namespace, which the kernel
+//! cleans up when its last process is gone. They share both, because a program that is one to its user (ranks
+//! on one host) communicates through them.
+//! Next to the folder is a file with the main processes that are in the namespace. A process that starts one
+//! locks that file; a process that uses the folder holds a lock on the folder itself, which is released with
+//! the process however that ends.
+//! The last user renames the folder while it holds both locks, and removes it afterwards: that may take long,
+//! and no other task has to wait for it.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
@@ -36,44 +35,44 @@ use crate::process::{ProcessIdentity, kill_pid};
 use crate::spec::SharedMemoryPlace;
 use crate::sys;
 
-/// Where programs look for shared memory.
+/// Path where programs expect shared memory.
 const SHARED_MEMORY: &CStr = c"/dev/shm";
-/// Everybody may make files in it, and remove their own, as in `/dev/shm` itself.
+/// Mode of the folder: all users may create files in it and remove their own, as in `/dev/shm` itself.
 const MODE: u32 = 0o1777;
-/// What the name of the file beside a folder ends with.
+/// Suffix of the file with the main processes.
 const MEMBERS: &str = ".members";
-/// What stands behind the name of a folder that is being removed, before its inode number: no other folder has that.
+/// Suffix, before its inode number, of a folder that is being removed: the number makes it unique.
 const GONE: &str = ".gone-";
-/// Pause between two looks whether it is our turn.
+/// Pause between two attempts to take the lock.
 const TURN_PAUSE: Duration = Duration::from_millis(2);
 
-/// The shared memory of a task that has not ended.
+/// Shared memory of a task that has not ended.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     place: SharedMemoryPlace,
-    /// Locked together with the other tasks of the attempt.
+    /// Lock on the folder, shared with the other tasks of the attempt.
     in_use: File,
 }
 
-/// What a process does to find its attempt's shared memory: it is moved into namespaces of its own.
+/// Moves a process into its attempt's shared memory by namespaces.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// The IPC namespace that it joins; a new one if none.
+    /// IPC namespace to join; a new one if `None`.
     ipc: Option<OwnedFd>,
-    /// What is shown where, in this order.
+    /// Bind mounts (source, target), in this order.
     mounts: Vec<(CString, CString)>,
 }
 
-/// While it lives, nobody else begins or ceases to use the folder.
+/// Exclusive lock: while it is held, no other process starts or stops using the folder.
 struct Turn {
     members: File,
 }
 
 impl SharedMemory {
-    /// Makes the folder, or uses that of the attempt's other tasks.
+    /// Creates the folder, or shares that of the attempt's other tasks.
     ///
     /// # Errors
-    /// What the file system says; `TimedOut` if others of the attempt did not let it have its turn.
+    /// Errors of the file system; `TimedOut` if other tasks of the attempt held the lock too long.
     pub(crate) fn prepare(place: &SharedMemoryPlace) -> io::Result<Self> {
         if let Some(parent) = place.folder.parent() {
             fs::create_dir_all(parent)?;
@@ -83,7 +82,7 @@ impl SharedMemory {
         builder.recursive(true).create(&place.folder)?;
         fs::set_permissions(&place.folder, Permissions::from_mode(MODE))?;
         if let Some(name) = place.visible.as_deref().and_then(Path::file_name) {
-            // Where what must stay visible is shown.
+            // Mount point for the part of `/dev/shm` that must stay visible.
             builder.mode(0o700).create(place.folder.join(name))?;
         }
         let in_use = File::open(&place.folder)?;
@@ -94,37 +93,37 @@ impl SharedMemory {
         })
     }
 
-    /// Starts a main process in it: the first one of the attempt has a new namespace, the others join that.
+    /// Starts a main process in it: the first one of the attempt creates a namespace, the others join it.
     ///
     /// # Errors
-    /// What the file system says, and what `start` does. Nothing runs then that was started.
+    /// Errors of the file system, and of `start`. A process that was started is killed then.
     pub(crate) fn start<T>(
         &self,
         start: impl FnOnce(Entry) -> Result<T, String>,
         pid_of: impl FnOnce(&T) -> i32,
     ) -> Result<T, String> {
-        let during = |error: io::Error| format!("entering its shared memory failed: {error}");
+        let during = |error: io::Error| format!("joining the shared memory failed: {error}");
         let mut turn = Turn::wait_for(&self.place.folder).map_err(during)?;
         let started = start(Entry::to(&self.place).map_err(during)?)?;
         turn.admit(pid_of(&started)).map_err(during)?;
         Ok(started)
     }
 
-    /// The task has ended: removes what it left, unless others of the attempt go on.
+    /// Removes the contents after the task has ended, unless other tasks of the attempt continue.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub(crate) fn close(self) -> io::Result<()> {
         drop(self.in_use);
         remove_unless_used(&self.place.folder)
     }
 }
 
-/// Removes the shared memory of an attempt that no supervisor uses any more, and what earlier removals of it left; no error if
-/// it is gone.
+/// Removes the shared memory of an attempt that no supervisor uses any more, and remains of earlier removals;
+/// ignored if it is gone.
 ///
 /// # Errors
-/// What the file system says; `TimedOut` if others of the attempt did not let it have its turn.
+/// Errors of the file system; `TimedOut` if other tasks of the attempt held the lock too long.
 pub fn remove_unless_used(folder: &Path) -> io::Result<()> {
     set_aside_unless_used(folder)?;
     for gone in gone_from(folder)? {
@@ -133,10 +132,10 @@ pub fn remove_unless_used(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the shared memory of all attempts with their folders in `parent` that no supervisor uses any more.
+/// Removes the shared memory of all attempts with folders in `parent` that no supervisor uses any more.
 ///
 /// # Errors
-/// What the file system says of the first one that cannot be removed, after all were tried.
+/// The first error of the file system, after all removals were tried.
 pub fn sweep(parent: &Path) -> io::Result<()> {
     let mut attempts = BTreeSet::new();
     for name in names_in(parent)? {
@@ -147,14 +146,15 @@ pub fn sweep(parent: &Path) -> io::Result<()> {
     removals.fold(Ok(()), io::Result::and)
 }
 
-/// Gives the folder of an attempt another name if no supervisor uses it, so that it can be removed without holding up anybody.
+/// Renames the folder of an attempt if no supervisor uses it, so that it can be removed without delaying
+/// others.
 fn set_aside_unless_used(folder: &Path) -> io::Result<()> {
     let _turn = match Turn::wait_for(folder) {
-        // Nothing was ever made in the folder that it would lie in.
+        // The parent folder never existed.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         turn => turn?,
     };
-    // Not before it is our turn: by then it may be another folder, which is in use.
+    // Opened only under the lock: before, it could be a different folder, which is in use.
     match File::open(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -171,7 +171,7 @@ fn set_aside_unless_used(folder: &Path) -> io::Result<()> {
     fs::remove_file(members_of(folder))
 }
 
-/// What was given another name of the folder of an attempt and is not removed yet.
+/// Renamed folders of an attempt that are not yet removed.
 fn gone_from(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
         return Ok(Vec::new());
@@ -182,7 +182,7 @@ fn gone_from(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(gone.map(|name| parent.join(name)).collect())
 }
 
-/// The names in a folder, none if it is not there. Ours are all Unicode.
+/// Names in a folder; empty if it does not exist. The supervisor's own names are all Unicode.
 fn names_in(folder: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -195,38 +195,39 @@ fn names_in(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Whether this process may give tasks shared memory of their own: it needs the right to make namespaces and to mount.
+/// Whether this process may give tasks private shared memory: this requires permission to create namespaces
+/// and to mount.
 #[must_use]
 pub fn is_possible() -> bool {
     let entry = Entry {
         ipc: None,
         mounts: Vec::new(),
     };
-    // There is no such program: whoever comes to look for it was moved before.
+    // There is no such program, but the child tries to execute it only after it was moved.
     let mut probe = Command::new("/proc/self/none");
     sys::set_up_in_child(&mut probe, ChildSetup::helper(getpid()).entering(entry));
     { probe.spawn() }.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 impl Entry {
-    /// The way to the shared memory of a place, for one more of its main processes.
+    /// Prepares one more main process for the shared memory of a place.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     fn to(place: &SharedMemoryPlace) -> io::Result<Self> {
         Self::by_way_of(namespace_of_others(&place.folder)?, place)
     }
 
-    /// The way to the shared memory of a task, for a process beside its main process.
+    /// Prepares a process beside the main process of a task for its shared memory.
     ///
     /// # Errors
-    /// What the file system says; `NotFound` if the main process has ended.
+    /// Errors of the file system; `NotFound` if the main process has ended.
     pub(crate) fn beside(
         place: &SharedMemoryPlace,
         main: Option<ProcessIdentity>,
     ) -> io::Result<Self> {
         let ipc = main.map(namespace_of).transpose()?.flatten();
-        let ended = || io::Error::new(io::ErrorKind::NotFound, "its main process has ended");
+        let ended = || io::Error::new(io::ErrorKind::NotFound, "the main process has ended");
         Self::by_way_of(Some(ipc.ok_or_else(ended)?), place)
     }
 
@@ -243,7 +244,7 @@ impl Entry {
     /// Moves this process there; called between fork and exec, so it allocates nothing.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub(crate) fn enter(&self) -> io::Result<()> {
         match &self.ipc {
             Some(namespace) => sys::join_ipc_namespace(namespace)?,
@@ -256,10 +257,11 @@ impl Entry {
 }
 
 impl Turn {
-    /// Waits until nobody else begins or ceases to use the folder; others hold that only for as long as a start takes.
+    /// Takes the lock; others hold it only for as long as a start takes.
     ///
     /// # Errors
-    /// What the file system says; `NotFound` if there is no folder that it would lie in, `TimedOut` if others took too long.
+    /// Errors of the file system; `NotFound` if its parent folder does not exist, `TimedOut` if others held
+    /// it too long.
     fn wait_for(folder: &Path) -> io::Result<Self> {
         let path = members_of(folder);
         let until_ms = boottime_ms().saturating_add(SHARED_MEMORY_TURN_MS_MAX);
@@ -267,7 +269,7 @@ impl Turn {
             let mut options = OpenOptions::new();
             let members = options.create(true).append(true).open(&path)?;
             match flock(&members, FlockOperation::NonBlockingLockExclusive) {
-                // Whoever was before us may have been the last one, and removed it.
+                // The previous holder may have been the last user, and removed it.
                 Ok(()) if is_at(&members, &path)? => return Ok(Self { members }),
                 Ok(()) | Err(Errno::WOULDBLOCK | Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -280,9 +282,10 @@ impl Turn {
         }
     }
 
-    /// Puts a main process on record that was just started. It is killed and collected if that fails: nobody knows of it yet.
+    /// Records a main process that was just started. If that fails, kills and reaps it, since no other
+    /// process knows of it yet.
     fn admit(&mut self, pid: i32) -> io::Result<()> {
-        // One that has ended by now is joined by nobody.
+        // A process that has ended by now needs no record.
         let Some(process) = ProcessIdentity::of(pid) else {
             return Ok(());
         };
@@ -293,7 +296,7 @@ impl Turn {
         })
     }
 
-    /// Each record begins a line: what is left of one for which there was no room spoils none that follows.
+    /// Each record begins a line: a record truncated by a full disk damages no later one.
     fn add(&mut self, process: ProcessIdentity) -> io::Result<()> {
         let mut line = vec![b'\n'];
         line.extend(serde_json::to_vec(&process)?);
@@ -301,7 +304,7 @@ impl Turn {
     }
 }
 
-/// Whether a file is the one that has this path now.
+/// Whether an open file is the one at this path now.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let ours = file.metadata()?;
     match fs::metadata(path) {
@@ -311,13 +314,13 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The IPC namespace that the attempt's other tasks on this host have; none if none of them lives.
+/// IPC namespace of the attempt's other tasks on this host; `None` if none of them is alive.
 fn namespace_of_others(folder: &Path) -> io::Result<Option<OwnedFd>> {
     let text = match fs::read_to_string(members_of(folder)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text?,
     };
-    // What is no record was torn by a full file system.
+    // Malformed lines are records truncated by a full file system.
     let members = { text.lines() }.filter_map(|line| serde_json::from_str(line).ok());
     for member in members {
         if let Some(namespace) = namespace_of(member)? {
@@ -327,9 +330,9 @@ fn namespace_of_others(folder: &Path) -> io::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// The IPC namespace of a process; none if that has ended.
+/// IPC namespace of a process; `None` if it has ended.
 fn namespace_of(process: ProcessIdentity) -> io::Result<Option<OwnedFd>> {
-    // Another's that has its number now may be none that we may look at.
+    // The id may have been reused by a process that may not be inspected.
     if !process.is_alive() {
         return Ok(None);
     }
@@ -337,22 +340,22 @@ fn namespace_of(process: ProcessIdentity) -> io::Result<Option<OwnedFd>> {
         Err(error) if has_ended(&error) => return Ok(None),
         namespace => namespace?,
     };
-    // Its number is nobody else's as long as it lives.
+    // The id is not reused while the process is alive.
     Ok(process.is_alive().then(|| namespace.into()))
 }
 
-/// Whether `/proc` says that there is no such process.
+/// Whether the error of `/proc` means that the process does not exist.
 fn has_ended(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
-/// The file beside a folder that tells who is in its namespace.
+/// Path of the file next to a folder that lists the processes in its namespace.
 fn members_of(folder: &Path) -> PathBuf {
     beside(folder, MEMBERS)
 }
 
-/// A path with something behind its name.
+/// A path with a suffix appended to its name.
 fn beside(folder: &Path, ending: &str) -> PathBuf {
     let mut name = folder.as_os_str().to_owned();
     name.push(ending);
@@ -370,7 +373,7 @@ mod tests {
 
     /// Tasks of one attempt that begin and end at the same time.
     const TASKS: usize = 8;
-    /// How often each does.
+    /// Repetitions per task.
     const ROUNDS: usize = 100;
 
     fn place(home: &Path) -> SharedMemoryPlace {
@@ -380,7 +383,8 @@ mod tests {
         }
     }
 
-    /// Removes what is left, until nothing is: a process that another test starts holds our locks until it is a program.
+    /// Removes leftovers until none is left: a process that another test forks holds the locks until it
+    /// executes its program.
     fn swept(parent: &Path) -> bool {
         let until_ms = boottime_ms() + 10_000;
         loop {
@@ -424,7 +428,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("members");
         fs::write(&path, "").unwrap();
-        // What is only open to be read takes no record, as a full file system does not.
+        // A read-only file rejects a record, like a full file system.
         let mut turn = Turn {
             members: File::open(&path).unwrap(),
         };
@@ -432,8 +436,8 @@ mod tests {
         let pid = child.id().cast_signed();
         let process = ProcessIdentity::of(pid).unwrap();
         assert!(turn.admit(pid).is_err());
-        assert_ne!(ProcessIdentity::of(pid), Some(process), "it was collected");
-        // Whoever collected it, it is nobody's to wait for any more.
+        assert_ne!(ProcessIdentity::of(pid), Some(process), "it was reaped");
+        // It was reaped by another caller, so there is nothing to wait for.
         assert!(child.wait().is_err());
     }
 

@@ -1,5 +1,5 @@
-//! How far the output of an attempt has been shipped off its host: written by the agent, respected by whoever removes
-//! segments.
+//! Record of how far the output of an attempt was shipped off its host: written by the agent, respected when
+//! segments are removed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::files;
 use crate::segments::OutputStream;
 
-/// The file in the directory of an attempt's logs.
+/// Name of the file in the directory of an attempt's logs.
 const NAME: &str = "shipped.json";
 
-/// The first position of each output that has not been shipped.
+/// First unshipped position of each output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shipped {
     /// Of standard output.
@@ -22,29 +22,29 @@ pub struct Shipped {
 }
 
 impl Shipped {
-    /// The record of an attempt's logs.
+    /// Path of the record in an attempt's log directory.
     #[must_use]
     pub fn file(logs: &Path) -> PathBuf {
         logs.join(NAME)
     }
 
-    /// What is on record; nothing was shipped if there is no record.
+    /// Reads the record; all zero if there is none.
     ///
     /// # Errors
-    /// What the file system says, or a record that is damaged.
+    /// Errors of the file system, or a damaged record.
     pub fn read(logs: &Path) -> io::Result<Self> {
         Ok(files::read_json(&Self::file(logs))?.unwrap_or_default())
     }
 
-    /// Puts it on record. What a power cut takes back is shipped once more.
+    /// Writes the record, not durably: after a power failure some output is shipped once more.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub fn write(&self, logs: &Path) -> io::Result<()> {
         files::replace(&Self::file(logs), &files::json_bytes(self)?)
     }
 
-    /// That of one output.
+    /// Position of one output.
     #[must_use]
     pub const fn of(&self, stream: OutputStream) -> u64 {
         match stream {
@@ -53,7 +53,7 @@ impl Shipped {
         }
     }
 
-    /// The same with another position for one output.
+    /// A copy with another position for one output.
     #[must_use]
     pub const fn with(mut self, stream: OutputStream, position: u64) -> Self {
         match stream {

@@ -1,4 +1,4 @@
-//! What a supervisor is told by the agent that starts it.
+//! Task specification that an agent passes to a supervisor.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use crate::account::Account;
 use crate::cgroup::DeviceNumber;
 use crate::container::whose;
 
-/// Newest version of [`TaskSpec`] and of the messages between agent and supervisor: after an upgrade, a new agent
-/// meets the supervisors of the old one, and perhaps their program.
+/// Newest version of [`TaskSpec`] and of the messages between agent and supervisor: after an upgrade, a new
+/// agent meets the supervisors of the old one, and perhaps their program.
 pub const SPEC_FORMAT: u32 = 3;
-/// The version before tasks could be run as another account than their agent's, or be refused: supervisors of that one must
-/// not take such a task.
+/// The version before tasks could run as another account than their agent's, or be refused: supervisors of
+/// this version must not get such a task.
 const EXECUTION_FORMAT: u32 = 2;
-/// The version before tasks could be run otherwise than as plain processes.
+/// The version before tasks could run as anything but plain processes.
 const PLAIN_FORMAT: u32 = 1;
 
-/// The oldest version whose supervisors run a task as it and its host say.
+/// The oldest version whose supervisors honor everything in a specification.
 #[must_use]
 pub fn format_of(assignment: &TaskAssignment, identity: &TaskIdentity) -> u32 {
     if *identity != TaskIdentity::default() {
@@ -35,60 +35,60 @@ pub fn format_of(assignment: &TaskAssignment, identity: &TaskIdentity) -> u32 {
 /// Everything a supervisor needs to run one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSpec {
-    /// Its version, see [`format_of`].
+    /// Format version, see [`format_of`].
     pub format: u32,
-    /// What the leader wants to run.
+    /// Assignment from the leader.
     pub assignment: TaskAssignment,
-    /// When the lease ends, in milliseconds of `CLOCK_BOOTTIME`.
+    /// Lease deadline, in milliseconds of `CLOCK_BOOTTIME`.
     pub deadline_boottime_ms: u64,
-    /// Where its output goes.
+    /// Directory of its output.
     pub log_directory: PathBuf,
     /// How much of its output is kept.
     pub log_limits: LogLimits,
     /// `MUSTER_CKPT_DIR`.
     pub checkpoint_directory: PathBuf,
-    /// Whether the agent has made that directory for this task, and sees to it when the task is gone.
+    /// Whether the agent created that directory for this task, and handles it when the task is gone.
     #[serde(default)]
     pub checkpoint_directory_is_new: bool,
-    /// Milliseconds between two looks at that directory.
+    /// Milliseconds between two scans of that directory.
     pub checkpoint_scan_ms: u64,
-    /// The task's only cgroup, where an agent wrote this that knew no more of them.
+    /// The task's only cgroup, from an agent that supported only one.
     #[serde(default)]
     pub cgroup: Option<PathBuf>,
-    /// What holds the task to what it was given.
+    /// Resource confinement.
     #[serde(default)]
     pub confinement: Confinement,
-    /// Where its secrets come from and go to.
+    /// Source and target of its secrets.
     #[serde(default)]
     pub secrets: SecretFolders,
-    /// Milliseconds before its lease's end at which the task is asked to stop; 0: it is not asked.
+    /// Milliseconds before its lease's end at which the task is asked to stop; 0 if it is not asked.
     #[serde(default)]
     pub lease_warning_ms: u64,
-    /// What makes its container, if the host has an engine.
+    /// Access to the container engine, if the host has one.
     #[serde(default)]
     pub engine: Option<EngineAccess>,
-    /// Who it is to the host.
+    /// User identity on the host.
     #[serde(default)]
     pub identity: TaskIdentity,
 }
 
-/// Who a task is to its host.
+/// Identity of a task on its host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskIdentity {
-    /// The account that it runs as; its agent's if none.
+    /// The account that it runs as; the agent's user if `None`.
     pub account: Option<Account>,
-    /// Why it may not run here, in words for the user: nothing of it is started then.
+    /// Reason, as a message for the user, if it may not run here: nothing of it is started then.
     pub refusal: Option<String>,
-    /// Whether its container may have another user, who may be the host's root.
+    /// Whether its container may have any user, including the host's root.
     pub any_container_user: bool,
 }
 
 impl TaskIdentity {
-    /// Does something with the rights over files that the task will have.
+    /// Runs `act` with the file access rights that the task will have.
     ///
     /// # Errors
-    /// That these cannot be had, and what `act` says.
+    /// The rights cannot be borrowed, or the error of `act`.
     pub(crate) fn acting<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         match &self.account {
             Some(account) => account.acting(act),
@@ -97,31 +97,31 @@ impl TaskIdentity {
     }
 }
 
-/// A container engine, and what a supervisor must know to use it.
+/// A container engine and the settings for its use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineAccess {
-    /// Its socket.
+    /// Path of its socket.
     pub socket: PathBuf,
-    /// The worker's id, by which its containers are known.
+    /// The worker's id, which labels its containers.
     pub worker: String,
-    /// Whether the GPUs of the host are real: simulated ones are no devices.
+    /// Whether the GPUs of the host are real: simulated ones are not devices.
     pub has_real_gpus: bool,
-    /// The file with logins at registries, if the host has one: what it holds is read when it is needed, and goes to the
+    /// File with registry logins, if the host has one: it is read on demand, and its contents go to the
     /// engine alone.
     #[serde(default)]
     pub registry_auth_file: Option<PathBuf>,
 }
 
 impl TaskSpec {
-    /// The directories of the task's cgroups; none if the host has none for us.
+    /// Directories of the task's cgroups; empty if the host has no usable ones.
     #[must_use]
     pub fn cgroups(&self) -> Vec<PathBuf> {
         let only = self.cgroup.iter();
         only.chain(&self.confinement.cgroups).cloned().collect()
     }
 
-    /// The account that its checkpoint folder belongs to; none if that is its agent, or who the job says that its container's
-    /// user is.
+    /// The account that owns its checkpoint folder; `None` if that is the agent's user, or the user that the
+    /// job specifies for its container.
     pub(crate) fn owner(&self) -> Option<&Account> {
         match &self.assignment.execution.container {
             Some(asked) => whose(asked, &self.identity).map(|(account, _)| account),
@@ -130,41 +130,42 @@ impl TaskSpec {
     }
 }
 
-/// What holds a task to what it was given, as its agent found out what the host can do.
+/// Confinement of a task, according to what the agent found the host to support.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Confinement {
-    /// The directories of its cgroups, one a hierarchy.
+    /// Directories of its cgroups, one per hierarchy.
     pub cgroups: Vec<PathBuf>,
-    /// True: it is held to its CPUs also while others leave theirs idle.
+    /// Whether its CPUs are also an upper bound while others leave theirs idle.
     pub cpu_quota: bool,
-    /// Devices that it may not open: the GPUs that are not its own.
+    /// Devices that it may not open: GPUs that are not its own.
     pub devices_denied: Vec<DeviceNumber>,
-    /// The CPUs that it is bound to; any if none.
+    /// CPUs that it is bound to; any if `None`.
     pub cpus: Option<CpuPlace>,
-    /// Where its attempt has shared memory of its own on this host; it uses the host's if none.
+    /// Its attempt's private shared memory on this host; it uses the host's if `None`.
     pub shared_memory: Option<SharedMemoryPlace>,
 }
 
-/// Where an attempt has shared memory of its own on a host.
+/// Location of an attempt's private shared memory on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedMemoryPlace {
     /// The folder in memory that its tasks see as `/dev/shm`.
     pub folder: PathBuf,
-    /// A folder directly in `/dev/shm` that they see all the same, at its path: their own directories lie below it.
+    /// A folder directly in `/dev/shm` that stays visible at its path: the tasks' own directories are below
+    /// it.
     pub visible: Option<PathBuf>,
 }
 
-/// CPUs and the memory beside them.
+/// CPUs and the memory nodes next to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuPlace {
-    /// The CPUs' numbers.
+    /// CPU numbers.
     pub cpus: Vec<u32>,
-    /// Numbers of the memory nodes that are asked first; any if there are none.
+    /// Preferred memory nodes; no preference if empty.
     pub nodes: Vec<u32>,
 }
 
-/// Where a task's secrets come from and go to.
+/// Source and target of a task's secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SecretFolders {
@@ -174,14 +175,15 @@ pub struct SecretFolders {
     pub target: Option<PathBuf>,
 }
 
-/// How much of one log is kept.
+/// Limits of one log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLimits {
     /// Bytes of one segment.
     pub segment_bytes: u64,
-    /// Segments kept, the newest ones.
+    /// Number of newest segments that are kept.
     pub segments_max: usize,
-    /// Present if output is shipped: segments beyond `segments_max` wait until they were ([`crate::Shipped`]), up to so many.
+    /// Present if output is shipped: up to this number, segments beyond `segments_max` are kept until they
+    /// were shipped ([`crate::Shipped`]).
     #[serde(default)]
     pub unshipped_segments_max: Option<usize>,
 }

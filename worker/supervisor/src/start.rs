@@ -1,8 +1,7 @@
-//! Starts a task's main process.
-//!
-//! A program of the host is started in the supervisor's own memory, as `vfork` does: to copy the tables of that memory, and the
-//! pages that either of the two writes to afterwards, takes a third of what a short task costs its supervisor. The
-//! supervisor stands still until the program has replaced it in the child.
+//! Start of a task's main process.
+//! A program of the host is started in the supervisor's own memory, as `vfork` does: copying its page tables,
+//! and the pages that either process writes to afterwards, takes a third of the time that a short task costs
+//! its supervisor. The supervisor is suspended until the program has replaced it in the child.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -20,7 +19,7 @@ use crate::child::ChildSetup;
 use crate::process::kill_pid;
 use crate::sys;
 
-/// What runs a file that is no program the kernel knows, as `execvp` has it.
+/// Interpreter of executable files in no known format, as in `execvp`.
 const SHELL: &str = "/bin/sh";
 
 /// The standard input of tasks.
@@ -29,41 +28,41 @@ static NULL: OnceLock<File> = OnceLock::new();
 /// A process that was started.
 #[derive(Debug)]
 pub(crate) struct Started {
-    /// Its number.
+    /// Process id.
     pub(crate) pid: i32,
     /// Readable once it has ended.
     pub(crate) ended: OwnedFd,
-    /// What it prints.
+    /// Read end of its standard output.
     pub(crate) stdout: OwnedFd,
-    /// The same of its errors.
+    /// Read end of its standard error.
     pub(crate) stderr: OwnedFd,
 }
 
-/// Everything that a child needs to become a program: nothing may be allocated in it.
+/// Everything that a child needs to execute a program: it may allocate nothing.
 #[derive(Debug)]
 pub(crate) struct Image<'task> {
-    /// What is done before.
+    /// Setup performed before.
     pub(crate) setup: &'task ChildSetup,
-    /// Where it begins.
+    /// Working directory.
     pub(crate) directory: CString,
-    /// Standard input, output and errors.
+    /// Standard input, output and error.
     pub(crate) files: [BorrowedFd<'task>; 3],
-    /// The file.
+    /// Path of the file.
     pub(crate) path: CString,
-    /// Its name, as it was called, and the rest of the words.
+    /// Arguments, starting with the program's name as it was called.
     pub(crate) arguments: Vec<CString>,
-    /// The shell's, should the file be a script without a first line that says so.
+    /// Path of the shell, for a script without an interpreter line.
     pub(crate) shell: CString,
-    /// What the shell is told then.
+    /// Arguments of the shell in that case.
     pub(crate) shell_arguments: Vec<CString>,
-    /// All of it.
+    /// Complete environment.
     pub(crate) environment: Vec<CString>,
 }
 
-/// Starts what a command says, which has an environment of its own, from the file where its program was found.
+/// Starts the resolved program of a command that has an environment of its own.
 ///
 /// # Errors
-/// What the kernel says, or words with a zero byte.
+/// Errors of the kernel, or an argument with a zero byte.
 pub(crate) fn program(command: &Command, found: &Path, setup: &ChildSetup) -> io::Result<Started> {
     let null = match NULL.get() {
         Some(null) => null,
@@ -87,10 +86,10 @@ pub(crate) fn program(command: &Command, found: &Path, setup: &ChildSetup) -> io
     })
 }
 
-/// Starts a command as the standard library does.
+/// Starts a command by the standard library.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn command(command: &mut Command) -> io::Result<Started> {
     let mut child = command
         .stdin(Stdio::null())
@@ -124,7 +123,7 @@ impl<'task> Image<'task> {
         setup: &'task ChildSetup,
     ) -> io::Result<Self> {
         let name = command.get_program();
-        // A path with a folder in it is what a script is told of itself.
+        // A script learns its own path only if that contains a folder.
         let path = match name.as_bytes().contains(&b'/') {
             true => name,
             false => found.as_os_str(),

@@ -1,8 +1,7 @@
-//! A task that was asked to stop, and what it is still to be told before it is killed.
-//!
-//! In this order: the flag file, a line to every connection that watches, the signal of the job's choice, SIGTERM; at the
-//! deadline the supervisor kills what is left. Between being asked and SIGTERM a task that listens has time to save; a
-//! checkpoint that was complete only then ends that time.
+//! A stop request in progress, with the notifications still to be sent before the task is killed.
+//! Their order: the flag file, a line to every subscribed connection, the signal of the job's choice,
+//! SIGTERM; at the deadline the supervisor kills what is left. Between the request and SIGTERM a task that
+//! listens has time to save; a checkpoint that is completed in that time ends it.
 
 use std::time::SystemTime;
 
@@ -17,11 +16,11 @@ use crate::flag::FlagFile;
 use crate::limits::{PREEMPT_FLAG_MS_MAX, TERMINATE_LEAD_MS_MAX};
 use crate::protocol::PreemptFlag;
 
-/// An order to stop under way.
+/// A stop request in progress.
 #[derive(Debug)]
 pub(crate) struct Stopping {
     notice: PreemptFlag,
-    /// When the task was asked, by the clock of files.
+    /// Time of the request, by the file system's clock.
     asked_at: SystemTime,
     /// The flag file that all signals wait for.
     flag: Option<FlagFile>,
@@ -29,7 +28,8 @@ pub(crate) struct Stopping {
 }
 
 impl Stopping {
-    /// Asks a task to stop. `listens`: it, or its job, said that it wants to be asked before it is terminated.
+    /// Asks a task to stop. `listens`: the task or its job declared that it wants to be asked before it is
+    /// terminated.
     pub(crate) fn begin(
         directory: &TaskDirectory,
         order: (String, u64),
@@ -38,7 +38,7 @@ impl Stopping {
         listens: bool,
     ) -> Self {
         let (reason, grace_ms) = order;
-        // Before the flag file: whoever saves because of it is later.
+        // Taken before the flag file is written: a save that it triggers is later.
         let asked_at = file_clock();
         let notice = PreemptFlag {
             reason,
@@ -47,7 +47,8 @@ impl Stopping {
         };
         let path = directory.control().join("preempt");
         let until = now.after(PREEMPT_FLAG_MS_MAX.min(grace_ms / 2));
-        // If writing cannot even begin (to say so would touch the disk as well), the rest alone must do.
+        // If the write cannot even begin (logging that would touch the disk as well), the other notifications
+        // must suffice.
         let flag = FlagFile::start(path, notice.clone(), until).ok();
         Self {
             notice,
@@ -57,27 +58,27 @@ impl Stopping {
         }
     }
 
-    /// What the task is told.
+    /// Contents of the flag file.
     pub(crate) const fn notice(&self) -> &PreemptFlag {
         &self.notice
     }
 
-    /// What to poll for: the flag file is written.
+    /// Descriptor to poll until the flag file is written.
     pub(crate) const fn flag(&self) -> Option<&FlagFile> {
         self.flag.as_ref()
     }
 
-    /// Whether the task had been asked when a file of this time was written.
+    /// Whether the task had been asked when a file with this time was written.
     pub(crate) fn began_before(&self, written_at: SystemTime) -> bool {
         is_stamped_since(written_at, self.asked_at)
     }
 
-    /// The task has nothing more to save.
+    /// Notes that the task has nothing more to save.
     pub(crate) fn saved(&mut self, now: MonotonicMs) {
         self.plan.saved(now);
     }
 
-    /// A later order leaves less time.
+    /// Shortens the grace on a later request.
     pub(crate) fn shorten(&mut self, now: MonotonicMs, grace_ms: u64) {
         self.plan.shorten(now, grace_ms);
     }
@@ -90,7 +91,7 @@ impl Stopping {
         }
     }
 
-    /// Sends what is due.
+    /// Sends the signals that are due.
     pub(crate) fn act(&mut self, now: MonotonicMs, family: &Family) {
         self.flag.take_if(|flag| flag.is_settled(now));
         if self.flag.is_some() {
@@ -107,14 +108,14 @@ impl Stopping {
 
 /// Sends the signal of the job's choice.
 fn warn(family: &Family, warning: StopWarning) {
-    // `spec::validate` admits real signals only; an unknown one must not keep the rest from happening.
+    // `spec::validate` admits only real signals; an unknown one must not prevent the rest.
     let Some(signal) = Signal::from_named_raw(warning.signal) else {
         return;
     };
     family.signal(signal, warning.to_all);
 }
 
-/// Which signals are to be sent when.
+/// Schedule of the signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     warn: Option<(MonotonicMs, StopWarning)>,
@@ -150,7 +151,7 @@ impl Plan {
         if let Some(at) = &mut self.terminate_at {
             *at = (*at).min(now);
         }
-        // Whoever has saved need not be asked to.
+        // A task that has saved need not be asked to.
         self.warn = None;
     }
 
@@ -181,7 +182,7 @@ impl Plan {
     }
 }
 
-/// Milliseconds between SIGTERM and the kill of a task that was asked before.
+/// Milliseconds between SIGTERM and SIGKILL of a task that was asked before.
 pub(crate) fn terminate_lead_ms(grace_ms: u64, warning: Option<StopWarning>) -> u64 {
     let lead_ms = warning.and_then(|warning| warning.lead_ms);
     let after_warning = lead_ms.map_or(u64::MAX, |lead_ms| lead_ms / 2);
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(plan.due(START.after(60_000)), [Step::Warn(warning)]);
         assert_eq!(plan.due(START.after(109_999)), []);
         assert_eq!(plan.due(START.after(110_000)), [Step::Terminate]);
-        // Without a lead at once; with one that is hardly longer than nothing, still before SIGTERM.
+        // Without a lead at once; with a very short one, still before SIGTERM.
         assert_eq!(
             Plan::new(START, 8_000, Some(usr1(None)), false).until(),
             Some(START)

@@ -1,8 +1,8 @@
-//! One task after the other: a supervisor whose task needed nothing but itself is as good as a new one.
-//!
-//! To fork a supervisor, and to take it down with all that it has touched, costs more than what it does for a task that ends at
-//! once. Its agent holds the connection to one that is idle and gives it the directory of the next task there: no other
-//! process is asked, and none is started. A claim still lets one supervisor alone have a task.
+//! Reuse of a supervisor for one task after another: after a plain task it is as good as a new one.
+//! Forking a supervisor, and tearing it down with all memory that it has touched, costs more than its work
+//! for a task that ends at once. Its agent keeps the connection to an idle supervisor and sends it the
+//! directory of the next task: no other process is involved, and none is started. The claim still ensures
+//! that only one supervisor has a task.
 
 use std::fs::File;
 use std::io;
@@ -25,17 +25,17 @@ use crate::protocol::AgentRequest;
 use crate::supervise::{SuperviseError, during, supervise};
 use crate::sys;
 
-/// What a supervisor has whichever task it supervises.
+/// State of a supervisor that is independent of its tasks.
 pub(crate) struct Tenure {
     /// This process.
     pub(crate) me: ProcessIdentity,
-    /// By which a guard, if there is one, sees that this process is not frozen.
+    /// Shows a guard, if there is one, that this process is not frozen.
     pub(crate) pulse: Option<Pulse>,
-    /// The agent that gives it the next task; none: there will be none.
+    /// The agent that assigns the next task; `None` if there will be none.
     pub(crate) agent: Option<LineStream>,
-    /// Whether it may have another task after this one.
+    /// Whether another task may follow this one.
     pub(crate) may_go_on: bool,
-    /// The cgroups of the last task.
+    /// Cgroups kept from the last task.
     pub(crate) cgroups: Option<KeptCgroups>,
 }
 
@@ -43,7 +43,7 @@ impl Tenure {
     /// Makes this process a supervisor.
     fn begin(pulse: Option<Pulse>) -> Result<Self, SuperviseError> {
         sys::close_inherited_files().map_err(during("closing inherited files"))?;
-        // Fails if we lead a process group already (a shell started us), which serves as well.
+        // Fails if this process leads a process group already (started by a shell), which serves as well.
         let _ = setsid();
         set_child_subreaper(Some(getpid())).map_err(during("becoming the task's subreaper"))?;
         Ok(Self {
@@ -61,7 +61,7 @@ fn own_identity() -> io::Result<ProcessIdentity> {
         .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
 }
 
-/// Supervises a task, and those that its agent gives to this process afterwards.
+/// Supervises a task, and further tasks that its agent assigns to this process.
 pub(crate) fn supervise_all(first: TaskDirectory, pulse: Option<Pulse>) -> ExitCode {
     let mut tenure = match Tenure::begin(pulse) {
         Ok(tenure) => tenure,
@@ -90,18 +90,18 @@ fn failed(directory: &TaskDirectory, error: &dyn std::error::Error) -> ExitCode 
     ExitCode::FAILURE
 }
 
-/// The agent's end of the socket pair that it gave us as standard input; none if a person started us.
+/// Connection to the agent, the socket pair passed as standard input; `None` if an operator started this process.
 fn inherited_agent() -> Option<LineStream> {
     let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned().ok()?;
     rustix::net::getsockname(&socket).ok()?;
     LineStream::of_agent(UnixStream::from(socket)).ok()
 }
 
-/// Waits for the directory of the next task; none if the agent hangs up.
+/// Waits for the directory of the next task; `None` if the agent hangs up.
 fn next(agent: &mut LineStream) -> Option<TaskDirectory> {
     loop {
         while let Some(line) = agent.next_line() {
-            // What else comes was meant for the last task.
+            // Other messages were meant for the last task.
             if let Ok(AgentRequest::Next { directory }) = serde_json::from_slice(&line) {
                 return Some(TaskDirectory::new(directory));
             }
@@ -110,14 +110,14 @@ fn next(agent: &mut LineStream) -> Option<TaskDirectory> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return None,
         }
-        // A line that came with the end of the connection is nobody's wish any more.
+        // A line received together with the hang-up is obsolete.
         if !agent.fill() {
             return None;
         }
     }
 }
 
-/// From here on, what goes wrong is said in the directory of this task.
+/// Redirects error messages to the directory of this task.
 fn complain_in(directory: &TaskDirectory) -> io::Result<()> {
     let errors = File::create(directory.supervisor_errors())?;
     sys::become_standard_files(None, errors.as_fd())

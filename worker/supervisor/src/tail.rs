@@ -1,4 +1,4 @@
-//! The end of what a task printed, kept in memory: the disk may refuse the rest.
+//! The last output of a task, kept in memory: writing it to disk may fail.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::limits::EVIDENCE_BYTES;
 pub(crate) struct Tail(VecDeque<u8>);
 
 impl Tail {
-    /// Adds what was printed next.
+    /// Appends output.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         let kept = &bytes[bytes.len().saturating_sub(EVIDENCE_BYTES)..];
         let surplus = (self.0.len() + kept.len()).saturating_sub(EVIDENCE_BYTES);
@@ -17,13 +17,13 @@ impl Tail {
         self.0.extend(kept);
     }
 
-    /// It as text; what is no text is shown as such.
+    /// Converts it to text; invalid bytes are replaced.
     pub(crate) fn into_text(mut self) -> String {
         String::from_utf8_lossy(self.0.make_contiguous()).into_owned()
     }
 }
 
-/// What a task printed last.
+/// The last output of a task.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct LastOutput {
     /// On standard output.

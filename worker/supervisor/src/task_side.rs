@@ -1,5 +1,5 @@
-//! The task's side of its control socket, for small programs that run inside a task: no runtime, no configuration, only
-//! the task's environment.
+//! Client of a task's control socket, for small programs that run inside a task: no runtime, no
+//! configuration, only the task's environment.
 
 use std::env::VarError;
 use std::io::{self, BufRead, BufReader, Write};
@@ -11,53 +11,53 @@ use std::time::Duration;
 
 use crate::protocol::{ControlAnswer, ControlNotice, ControlRequest};
 
-/// Names the task's control socket.
+/// Variable with the path of the task's control socket.
 pub const SOCKET_VARIABLE: &str = "MUSTER_CTL_SOCK";
-/// Names the task's attempt.
+/// Variable with the epoch of the task's attempt.
 pub const EPOCH_VARIABLE: &str = "MUSTER_EPOCH";
-/// How long an answer may take: a commit waits for the host's disk.
+/// Timeout of an answer: a commit waits for the host's disk.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// Why a task's request was not done.
+/// Why a task's request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskSideError {
-    /// A variable of the task's environment is not there.
+    /// A variable of the task's environment is missing.
     #[error("{0} is not set: this works inside a task only")]
     NotInTask(&'static str),
-    /// A variable of the task's environment is not what a supervisor sets.
-    #[error("{name} is `{value}`, which no supervisor sets")]
+    /// A variable of the task's environment has a value that supervisors do not set.
+    #[error("invalid {name} `{value}`: not set by a supervisor")]
     Variable {
-        /// Which.
+        /// Name of the variable.
         name: &'static str,
-        /// What it is.
+        /// Value of the variable.
         value: String,
     },
     /// The supervisor does not listen.
-    #[error("reaching the task's supervisor at {} failed: {source}", path.display())]
+    #[error("connecting to the task's supervisor at {} failed: {source}", path.display())]
     Connect {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The conversation broke.
-    #[error("talking to the task's supervisor failed: {0}")]
+    /// The connection broke.
+    #[error("lost the connection to the task's supervisor: {0}")]
     Talk(#[source] io::Error),
-    /// The supervisor hung up: it serves as many connections as it can, or the task is over.
-    #[error("the task's supervisor hung up")]
+    /// The supervisor hung up: it is at its connection limit, or the task has ended.
+    #[error("the task's supervisor closed the connection")]
     HungUp,
-    /// The supervisor said no.
+    /// The supervisor refused.
     #[error("{0}")]
     Refused(String),
 }
 
-/// A connection to the supervisor of the task that this process belongs to.
+/// Connection of a process in a task to the task's supervisor.
 #[derive(Debug)]
 pub struct TaskSide {
     stream: BufReader<UnixStream>,
 }
 
-/// The epoch of the attempt that this process belongs to.
+/// Epoch of the attempt that this process belongs to.
 ///
 /// # Errors
 /// [`TaskSideError::NotInTask`] and [`TaskSideError::Variable`].
@@ -100,10 +100,11 @@ impl TaskSide {
         }
     }
 
-    /// Asks for something, and waits until it is done. Gives what was answered beside that.
+    /// Sends a request, and waits until it is done. Returns the answer.
     ///
     /// # Errors
-    /// [`TaskSideError::Refused`] with the supervisor's words; [`TaskSideError::Talk`], [`TaskSideError::HungUp`].
+    /// [`TaskSideError::Refused`] with the supervisor's message; [`TaskSideError::Talk`],
+    /// [`TaskSideError::HungUp`].
     pub fn ask(&mut self, request: &ControlRequest) -> Result<ControlAnswer, TaskSideError> {
         let mut line =
             serde_json::to_vec(request).map_err(|error| TaskSideError::Talk(error.into()))?;
@@ -116,12 +117,12 @@ impl TaskSide {
         }
         let error = answer.error;
         Err(TaskSideError::Refused(error.unwrap_or_else(|| {
-            "the supervisor refused and did not say why".to_owned()
+            "refused by the supervisor without a reason".to_owned()
         })))
     }
 
-    /// Waits until the task is asked to stop, or, if that is asked for, until its gang meets elsewhere than its environment
-    /// says: for ever or so long; none if the time is over.
+    /// Waits until the task is asked to stop, or, if requested, until its gang's rendezvous moves: forever or
+    /// for a limited time; `None` after that time.
     ///
     /// # Errors
     /// As [`Self::ask`].

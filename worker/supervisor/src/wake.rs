@@ -1,4 +1,4 @@
-//! Wakes a thread out of `poll`.
+//! Wake-up of a thread that waits in `poll`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

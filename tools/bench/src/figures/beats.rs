@@ -1,4 +1,4 @@
-//! What the heartbeats of 10,000 workers cost the leader, and what it costs to have its metrics read.
+//! Cost of the heartbeats of 10,000 workers for the leader, and of reading its metrics.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,10 +19,10 @@ const HOSTS: u32 = 10_000;
 const HOSTS_QUICK: u32 = 1_000;
 const GPUS_PER_HOST: u32 = 8;
 const CONNECTIONS: usize = 16;
-/// Wanted share of one core, in per cent.
+/// Goal: share of one core, in per cent.
 const WANTED_PERCENT: f64 = 25.0;
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two scrapes; Prometheus scrapes every 15 s where nothing else is said.
+/// Pause between two scrapes; Prometheus scrapes every 15 s by default.
 const SCRAPE_PAUSE: Duration = Duration::from_secs(1);
 const PERCENT: f64 = 100.0;
 
@@ -41,7 +41,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         "   {hosts} hosts registered in {:.1} s",
         began.elapsed().as_secs_f64()
     ));
-    // Two periods: the registrations' echo is over.
+    // Two periods: the load of the registrations is over.
     sleep(Duration::from_secs(10)).await;
     let window = bench.pick(Duration::from_secs(30), Duration::from_secs(5));
     let leader = testbed.leader().await?;
@@ -59,7 +59,8 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     ensure!(up == hosts, "only {up} of {hosts} hosts are up");
     let follower = (leader + 1) % REPLICAS;
     let conditions = format!(
-        "{hosts} simulated workers, a beat every 5 s each, all up; {sent} beats sent, {acknowledged} acknowledged; {} windows of {} s",
+        "{hosts} simulated workers, a heartbeat every 5 s each, all up; {sent} heartbeats sent, {acknowledged} \
+         acknowledged; {} windows of {} s",
         shares[leader].len(),
         window.as_secs()
     );
@@ -80,7 +81,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     Ok(rows.into_iter().chain(scrapes).collect())
 }
 
-/// Processor time that each replica uses while something goes on.
+/// Processor time that each replica uses during an operation.
 async fn used_while(
     testbed: &Testbed,
     something: impl Future<Output = ()>,
@@ -93,7 +94,8 @@ async fn used_while(
     Ok(pairs.map(|(after, before)| after - before).collect())
 }
 
-/// The leader's metrics, read once a second, as no Prometheus does it: what a scrape takes, and what all of them cost.
+/// Reads the leader's metrics once a second, more often than Prometheus does: duration of a scrape, and cost
+/// of all of them.
 async fn scrapes(
     bench: &Bench,
     testbed: &Testbed,
@@ -145,7 +147,7 @@ async fn scrapes(
     ])
 }
 
-/// What the metrics' listener answers.
+/// Response of the metrics listener.
 async fn page(address: SocketAddr) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

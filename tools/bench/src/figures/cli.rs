@@ -11,7 +11,7 @@ use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
 use crate::testbed::{Shape, Testbed};
 
-/// Wanted, in milliseconds.
+/// Goal, in milliseconds.
 const WANTED_MS: f64 = 6.0;
 
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {

@@ -1,5 +1,5 @@
-//! A host's silence, from its last beat until it is committed that the host is suspect, and lost: at three sizes, and with the
-//! leader killed in the middle of the silence.
+//! Time from a silent host's last heartbeat until its states suspect and lost are committed: at three sizes,
+//! and with the leader killed in the middle of the silence.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,25 +18,25 @@ use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
 use crate::testbed::{Shape, Testbed};
 
-/// Workers, and how many of them fall silent in each trial.
+/// Number of workers, and how many of them fall silent in each trial.
 const SIZES: &[(u32, u32)] = &[(10, 3), (1_000, 50), (10_000, 50)];
 const SIZES_QUICK: &[(u32, u32)] = &[(10, 3)];
 const GPUS_PER_HOST: u32 = 8;
 const CONNECTIONS: usize = 16;
-/// Two periods: the registrations' echo is over.
+/// Two periods: the load of the registrations is over.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Wanted beyond what the heartbeats' arithmetic says, as a share of it: promise P2.
+/// Allowed factor over the time computed from the heartbeat settings: promise P2.
 const MARGIN: f64 = 1.2;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What becomes of the leader while hosts are silent.
+/// State of the leader while hosts are silent.
 #[derive(Clone, Copy)]
 enum Leader {
     Lives,
     Dies,
 }
 
-/// Times from the last beats to what is committed.
+/// Times from the last heartbeats to the committed states.
 #[derive(Default)]
 struct Detected {
     suspect: Samples,
@@ -76,7 +76,7 @@ async fn at_size(bench: &Bench, hosts: u32, silent: u32) -> anyhow::Result<Vec<R
     Ok(rows)
 }
 
-/// Makes workers fall silent at once and waits until all of them are lost.
+/// Silences workers at once and waits until all of them are lost.
 async fn trial(
     testbed: &mut Testbed,
     fleet: &mut Fleet,
@@ -155,9 +155,10 @@ impl Detected {
         let row = |what: &str, samples: &Samples, span_ms: u64| {
             let wanted = MARGIN * Duration::from_millis(span_ms).as_secs_f64();
             Row {
-                what: format!("a host's last beat to committed {what}, {hosts} hosts"),
+                what: format!("a host's last heartbeat to committed {what}, {hosts} hosts"),
                 conditions: format!(
-                    "{hosts} simulated workers with {GPUS_PER_HOST} GPUs, a beat every {} ms each; {} of them fall silent at once; {}",
+                    "{hosts} simulated workers with {GPUS_PER_HOST} GPUs, a heartbeat every {} ms each; {} of them \
+                     fall silent at once; {}",
                     timings.beat_ms,
                     samples.len(),
                     leader.words()

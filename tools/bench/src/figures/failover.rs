@@ -1,4 +1,4 @@
-//! Death of the leader (`kill -9`) to the next acknowledged write.
+//! Time from the death of the leader (`kill -9`) to the next acknowledged write.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::samples::Samples;
 use crate::specs;
 use crate::testbed::{Shape, Testbed};
 
-/// Wanted, in milliseconds.
+/// Goal, in milliseconds.
 const WANTED: Goal = Goal::Percentiles {
     p50: 500.0,
     p99: 1_000.0,
 };
-/// Steps of the published histogram, in milliseconds.
+/// Bucket width of the published histogram, in milliseconds.
 const HISTOGRAM_STEP_MS: f64 = 100.0;
 /// One small host, full, so that loaded jobs wait as on a busy cluster.
 const FLEET: FleetShape = FleetShape {
@@ -66,14 +66,14 @@ async fn kills(bench: &Bench, testbed: &mut Testbed, conditions: &str) -> anyhow
     })
 }
 
-/// Kills the leader under a client that has just used it, and starts it again.
+/// Kills the leader while a client is connected to it, and starts it again.
 async fn kill_leader(testbed: &mut Testbed) -> anyhow::Result<Duration> {
     let leader = testbed.leader().await?;
     let client = impatient_client(testbed).await?;
     client.submit_job(specs::single()).await?;
     let began = Instant::now();
     testbed.shoot(leader)?;
-    // Also where the dying leader had still committed it, and only the retry has its answer.
+    // Also covers a write that the dying leader had committed and only the retry finds.
     client.submit_job(specs::single()).await?;
     let took = began.elapsed();
     testbed.bury(leader)?;
@@ -81,7 +81,7 @@ async fn kill_leader(testbed: &mut Testbed) -> anyhow::Result<Duration> {
     Ok(took)
 }
 
-/// Short tries, each safe to repeat under its request id.
+/// A client with short tries, each safe to repeat under its request id.
 async fn impatient_client(testbed: &Testbed) -> anyhow::Result<Client> {
     let config = ClientConfig {
         per_try_deadline: Duration::from_millis(500),

@@ -1,7 +1,6 @@
 //! Acknowledged submits that are missing after replicas were killed right after an answer.
-//!
-//! Clients submit without pause. The moment one of them has its answer, the leader (or every replica) gets
-//! SIGKILL. Afterwards every job that was ever acknowledged must be there.
+//! Clients submit continuously. The moment one of them has its answer, the leader (or every replica) gets
+//! SIGKILL. Afterwards every acknowledged job must exist.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,23 +18,23 @@ use crate::row::{Goal, Row, Values};
 use crate::specs;
 use crate::testbed::{REPLICAS, Shape, Testbed};
 
-/// Clients that submit without pause.
+/// Clients that submit continuously.
 const CLIENTS: usize = 16;
 /// Longest wait for an answer before a kill.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
-/// Times between two trials differ by this step and come round after so many, so that kills fall at
-/// different moments of whatever is periodic in a replica.
+/// Difference between the pauses of two trials; the pauses cycle, so that kills hit different phases of
+/// periodic work in a replica.
 const PAUSE_STEP: Duration = Duration::from_millis(37);
 const PAUSES: u32 = 11;
 
-/// Who is killed.
+/// Killed replicas.
 #[derive(Clone, Copy)]
 enum Victims {
     Leader,
     All,
 }
 
-/// Acknowledged jobs, written by all clients.
+/// Acknowledged jobs, recorded by all clients.
 #[derive(Default)]
 struct Acknowledged {
     jobs: Mutex<BTreeSet<u64>>,
@@ -93,7 +92,7 @@ async fn trials(
     })
 }
 
-/// Kills at the moment of an answer, then starts the dead again.
+/// Kills at the moment of an answer, then restarts the killed replicas.
 async fn kill_after_answer(
     testbed: &mut Testbed,
     acknowledged: &Acknowledged,
@@ -119,7 +118,7 @@ async fn kill_after_answer(
     Ok(())
 }
 
-/// Clients that go on through every kill: a submit that fails is made again as a new one.
+/// Starts clients that continue through every kill: a failed submit is replaced by a new one.
 async fn start_clients(
     testbed: &Testbed,
     acknowledged: &Arc<Acknowledged>,
@@ -136,7 +135,7 @@ async fn start_clients(
         let acknowledged = Arc::clone(acknowledged);
         clients.spawn(async move {
             loop {
-                // What is not acknowledged may be missing.
+                // Unacknowledged submits may be missing.
                 if let Ok(submitted) = client.submit_job(specs::single()).await {
                     acknowledged.note(submitted.job.get());
                 }

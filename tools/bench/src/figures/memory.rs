@@ -1,4 +1,4 @@
-//! Memory of a replica with 100,000 waiting jobs, and how soon replicas are back after `kill -9`.
+//! Memory of a replica with 100,000 waiting jobs, and recovery time of replicas after `kill -9`.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::samples::Samples;
 use crate::testbed::{REPLICAS, Shape, Testbed};
 use crate::{cpu, specs};
 
-/// Wanted memory for 100,000 jobs, in MiB.
+/// Goal for the memory of 100,000 jobs, in MiB.
 const MEMORY_WANTED_MIB: f64 = 300.0;
-/// Wanted time to be back, in seconds.
+/// Goal for the recovery time, in seconds.
 const RESTART_WANTED_S: f64 = 2.0;
 const FLEET: FleetShape = FleetShape {
     hosts: 1,
@@ -25,7 +25,7 @@ const FLEET: FleetShape = FleetShape {
 };
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Longest answer of a replica that is not up yet.
+/// Timeout of one try against a replica that is not up yet.
 const TRY: Duration = Duration::from_millis(500);
 
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
@@ -67,7 +67,7 @@ fn memory(testbed: &Testbed) -> anyhow::Result<Vec<f64>> {
     testbed.pids().into_iter().map(cpu::memory_mib).collect()
 }
 
-/// What a replica needs that has only read the state, and did not take in the jobs one by one.
+/// Memory of a replica that has only read the state, instead of processing the jobs one by one.
 fn restarted_memory(testbed: &Testbed, jobs: u64) -> anyhow::Result<Row> {
     let smallest = memory(testbed)?.into_iter().fold(f64::NAN, f64::min);
     Ok(Row {
@@ -79,7 +79,7 @@ fn restarted_memory(testbed: &Testbed, jobs: u64) -> anyhow::Result<Row> {
     })
 }
 
-/// Kills followers one after another, or the whole group, and times their return.
+/// Kills followers one after another, or the whole group, and times their recovery.
 async fn restarts(
     bench: &Bench,
     testbed: &mut Testbed,
@@ -124,7 +124,7 @@ async fn restart_follower(testbed: &mut Testbed) -> anyhow::Result<Duration> {
 
 async fn await_revision(client: &Client, wanted: Revision) {
     loop {
-        // Until the replica listens every try fails, which is what is being timed.
+        // Until the replica listens every try fails, which is being timed.
         let answer = timeout(TRY, client.status(v1::Consistency::Stale)).await;
         if let Ok(Ok(status)) = answer
             && status.revision >= wanted.get()

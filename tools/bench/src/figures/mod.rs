@@ -1,4 +1,4 @@
-//! One file a figure.
+//! Benchmarks, one file per figure.
 
 mod beats;
 mod cli;

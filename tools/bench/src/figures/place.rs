@@ -1,7 +1,7 @@
-//! Placements a second on thousands of simulated hosts, from the submit until the worker has been told.
-//!
-//! The clock stops when the last task has reached its simulated worker, which is later than the commit of
-//! its allocation: the figure is a lower bound. Workers, clients and replicas share the machine.
+//! Placements per second on thousands of simulated hosts, from the submit until the worker has received the
+//! task.
+//! The clock stops when the last task has reached its simulated worker, which is later than the commit of its
+//! allocation: the figure is a lower bound. Workers, clients and replicas share the machine.
 
 use std::time::Duration;
 
@@ -20,21 +20,21 @@ const HOSTS: u32 = 5_000;
 const HOSTS_QUICK: u32 = 500;
 const GPUS_PER_HOST: u32 = 8;
 const CONNECTIONS: usize = 16;
-/// Wanted single-GPU placements a second.
+/// Goal for single-GPU placements per second.
 const SINGLES_WANTED: f64 = 20_000.0;
-/// Wanted placements of 8-GPU gangs a second.
+/// Goal for placements of 8-GPU gangs per second.
 const GANGS_WANTED: f64 = 2_000.0;
 const PATIENCE: Duration = Duration::from_secs(120);
 const IN_FLIGHT: usize = 256;
 
-/// The cluster that is placed on.
+/// The measured cluster.
 struct Floor {
     testbed: Testbed,
     fleet: Fleet,
     hosts: u32,
 }
 
-/// Jobs of one shape.
+/// Jobs of one size.
 struct Wave {
     spec: v1::JobSpec,
     jobs: u64,
@@ -47,7 +47,7 @@ impl Wave {
     }
 }
 
-/// What the waves of one kind gave.
+/// Results of the waves of one kind.
 #[derive(Default)]
 struct Series {
     rates: Samples,
@@ -57,7 +57,7 @@ struct Series {
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let floor = Floor::build(bench).await?;
     let gpus = u64::from(floor.hosts * GPUS_PER_HOST);
-    // One host is given to the job that holds the others up, and its seven other GPUs stay free.
+    // One host goes to the job that blocks the others, and its seven other GPUs stay free.
     let gang_jobs = u64::from(floor.hosts) - 1;
     let singles = |jobs| Wave {
         spec: specs::single(),
@@ -220,7 +220,7 @@ impl Floor {
     }
 }
 
-/// Measures one wave.
+/// Timer of one wave.
 struct StopWatch<'a> {
     floor: &'a Floor,
     leader: i32,
@@ -241,7 +241,7 @@ impl<'a> StopWatch<'a> {
         })
     }
 
-    /// Waits for so many tasks, which are `placements` placements.
+    /// Waits for `tasks` tasks, which are `placements` placements.
     async fn stop(self, tasks: u64, placements: u64, series: &mut Series) -> anyhow::Result<()> {
         const MICROS: f64 = 1e6;
         let wanted = self.assigned + tasks;

@@ -1,5 +1,5 @@
-//! From a worker's finding until it hears that the decision about it is committed, among 10,000 workers; and until a gang that the
-//! finding strikes is placed again as a whole.
+//! Time from a worker's finding until the worker is notified that the decision about it is committed, among
+//! 10,000 workers; and until a gang affected by the finding is placed again as a whole.
 
 use std::time::Duration;
 
@@ -19,19 +19,19 @@ const HOSTS: u32 = 10_000;
 const HOSTS_QUICK: u32 = 1_000;
 const GPUS_PER_HOST: u32 = 8;
 const CONNECTIONS: usize = 16;
-/// Hosts that find something, each once and about its first GPU.
+/// Hosts with a finding, each once and about its first GPU.
 const FINDINGS: u32 = 1_000;
 const FINDINGS_QUICK: u32 = 50;
-/// Between two of them.
+/// Pause between two findings.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Wanted for 99 of 100, in milliseconds.
+/// Goal for the 99th percentile, in milliseconds.
 const WANTED_P99_MS: f64 = 1_000.0;
 const WANTED_P50_MS: f64 = 500.0;
-/// Gangs that are struck, one after another, and their tasks: each has a host to itself.
+/// Affected gangs, one after another, and their tasks: each has a host to itself.
 const GANGS: u32 = 20;
 const GANGS_QUICK: u32 = 3;
 const GANG_TASKS: u32 = 64;
-/// Wanted until a gang is placed again, in milliseconds: where there is room.
+/// Goal until a gang is placed again where there is room, in milliseconds.
 const PLACED_AGAIN_WANTED_MS: f64 = 5_000.0;
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -46,9 +46,9 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     };
     let mut fleet = Fleet::start(shape, &testbed.addresses())?;
     fleet.await_welcomed(hosts, PATIENCE).await?;
-    // Two periods: the registrations' echo is over.
+    // Two periods: the load of the registrations is over.
     sleep(Duration::from_secs(10)).await;
-    // First: so many findings as come then are one incident, and what fails meanwhile waits for its end.
+    // Measured first: the findings that follow form one incident, and failures during it wait for its end.
     let again = placed_again(bench, &testbed, &mut fleet, hosts).await?;
     let found = found(&mut fleet, hosts, findings).await?;
     drop(fleet);
@@ -56,7 +56,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     Ok(vec![found, again])
 }
 
-/// Workers find something, one after another.
+/// Injects findings into workers, one after another.
 async fn found(fleet: &mut Fleet, hosts: u32, findings: u32) -> anyhow::Result<Row> {
     let mut pause = interval(PAUSE);
     let stride = hosts / findings;
@@ -71,12 +71,13 @@ async fn found(fleet: &mut Fleet, hosts: u32, findings: u32) -> anyhow::Result<R
     let count = samples.len();
     ensure!(
         count == findings as usize,
-        "{count} of {findings} were heard"
+        "{count} of {findings} were acknowledged"
     );
     Ok(Row {
         what: "finding to its committed block".to_owned(),
         conditions: format!(
-            "{hosts} simulated workers with {GPUS_PER_HOST} GPUs, a beat every 5 s each; {findings} of them find an XID 48, one every {} ms; until the worker hears of the commit",
+            "{hosts} simulated workers with {GPUS_PER_HOST} GPUs, a heartbeat every 5 s each; {findings} of them find \
+             an XID 48, one every {} ms; until the worker is notified of the commit",
             PAUSE.as_millis()
         ),
         unit: "ms",
@@ -88,7 +89,7 @@ async fn found(fleet: &mut Fleet, hosts: u32, findings: u32) -> anyhow::Result<R
     })
 }
 
-/// A GPU of a gang breaks, again and again: the gang ends, and has a place without that GPU.
+/// Repeatedly breaks a GPU of a gang: the gang ends, and is placed without that GPU.
 async fn placed_again(
     bench: &Bench,
     testbed: &Testbed,
@@ -121,7 +122,9 @@ async fn placed_again(
     Ok(Row {
         what: "finding to its gang placed again".to_owned(),
         conditions: format!(
-            "{hosts} simulated workers with {GPUS_PER_HOST} GPUs, a beat every 5 s each; a gang of {GANG_TASKS} tasks x {GPUS_PER_HOST} GPUs has an XID 48, and there is room; until the last worker has its new task; {} gangs",
+            "{hosts} simulated workers with {GPUS_PER_HOST} GPUs, a heartbeat every 5 s each; a gang of {GANG_TASKS} \
+             tasks x {GPUS_PER_HOST} GPUs has an XID 48, and there is room; until the last worker has its new task; \
+             {} gangs",
             samples.len()
         ),
         unit: "ms",
@@ -133,7 +136,7 @@ async fn placed_again(
     })
 }
 
-/// The number of the worker that has a gang's first task.
+/// Number of the worker that has a gang's first task.
 async fn first_host(testbed: &Testbed, job: JobId) -> anyhow::Result<u32> {
     let client = testbed.client();
     let detail = client
@@ -145,5 +148,5 @@ async fn first_host(testbed: &Testbed, job: JobId) -> anyhow::Result<u32> {
     let number = host.trim_start_matches(|letter: char| !letter.is_ascii_digit());
     number
         .parse()
-        .with_context(|| format!("{host} is no simulated worker"))
+        .with_context(|| format!("{host} is not a simulated worker"))
 }

@@ -1,4 +1,4 @@
-//! What TLS, a token and the look at the role cost: submits a second with and without, in alternation.
+//! Cost of TLS, a token and the role check: submits per second with and without, in alternation.
 
 use std::time::Duration;
 

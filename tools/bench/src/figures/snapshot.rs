@@ -1,7 +1,6 @@
-//! How long writing a snapshot of 100,000 jobs holds up the apply loop.
-//!
-//! One replica in this process, on real files. A prober proposes one command after another; while the loop
-//! stands still no answer comes, so the longest answer is an upper bound of the longest stall.
+//! Stall of the apply loop while a snapshot of 100,000 jobs is written.
+//! One replica in this process, on real files. A prober proposes one command after another; while the loop is
+//! blocked no answer comes, so the longest answer is an upper bound of the longest stall.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,9 +21,9 @@ use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
 
-/// Wanted longest stall, in milliseconds.
+/// Goal for the longest stall, in milliseconds.
 const WANTED_MS: f64 = 20.0;
-/// Commands of one proposal while jobs are loaded.
+/// Commands per proposal while jobs are loaded.
 const BATCH: u64 = 512;
 const PATIENCE: Duration = Duration::from_secs(60);
 const REST: Duration = Duration::from_millis(500);
@@ -40,7 +39,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let folder = tempfile::tempdir().context("making a folder for the replica")?;
     let config = Config::new(1, "bench", folder.path());
     let handle = Handle::<State>::open(config).await?;
-    // It is its own only member: nobody ever connects to that address.
+    // It is its own only member: nothing ever connects to that address.
     handle.initialize(vec![Peer::new(1, "127.0.0.1:1")]).await?;
     let mut leadership = handle.leadership();
     timeout(PATIENCE, leadership.wait_for(|now| now.is_self))
@@ -92,7 +91,8 @@ impl Probed {
             sleep(REST).await;
         }
         let conditions = format!(
-            "{jobs} jobs, one replica, real files; longest of all answers to single proposals meanwhile; {} snapshots, {:.0} ms each; without a snapshot, over the same time, {:.1} ms ({:.1} to {:.1})",
+            "{jobs} jobs, one replica, real files; longest of all answers to single proposals meanwhile; {} \
+             snapshots, {:.0} ms each; without a snapshot, over the same time, {:.1} ms ({:.1} to {:.1})",
             longest.len(),
             took.median(),
             quiet.median(),
@@ -108,7 +108,7 @@ impl Probed {
         }])
     }
 
-    /// Longest answer while a snapshot is written, and how long that took.
+    /// Longest answer while a snapshot is written, and the duration of the write.
     async fn probe_snapshot(&mut self) -> anyhow::Result<(Duration, Duration)> {
         let applied = self.handle.status().applied_index;
         let began = Instant::now();

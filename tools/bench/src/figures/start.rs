@@ -1,4 +1,4 @@
-//! How soon tasks run: one task on an idle cluster, and a gang of 64 GPUs on 8 hosts, on real workers.
+//! Start latency of tasks: one task on an idle cluster, and a gang of 64 GPUs on 8 hosts, on real workers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,14 +17,15 @@ use crate::{clock, specs};
 
 const HOSTS: usize = 8;
 const GPUS_PER_HOST: u32 = 8;
-/// Wanted from the acknowledgement to the first instruction, in milliseconds.
+/// Goal from the acknowledgement to the first instruction, in milliseconds.
 const START_WANTED: Goal = Goal::Percentiles {
     p50: 10.0,
     p99: 30.0,
 };
-/// Wanted from the submit of the gang until all its tasks run, in milliseconds.
+/// Goal from the submit of the gang until all its tasks run, in milliseconds.
 const GANG_WANTED: Goal = Goal::AtMost(90.0);
-/// Wanted from the allocation of the gang until all its tasks run, in milliseconds: all of a thousand.
+/// Goal from the allocation of the gang until all its tasks run, in milliseconds: up to the maximum of a
+/// thousand.
 const ASSEMBLY_WANTED: Goal = Goal::Percentiles {
     p50: 500.0,
     p99: 1_000.0,
@@ -77,7 +78,7 @@ async fn single(bench: &Bench, testbed: &Testbed, folder: &Path) -> anyhow::Resu
     })
 }
 
-/// Waits for the time that a task wrote: seconds since the epoch, to the microsecond, and a line's end.
+/// Waits for the time that a task wrote: seconds since the epoch with microseconds, and a line end.
 async fn stamp(path: &Path) -> anyhow::Result<Duration> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -121,7 +122,8 @@ async fn gang(
         sleep(REST).await;
     }
     let conditions = format!(
-        "{HOSTS} real workers x {GPUS_PER_HOST} GPUs beside 3 replicas on this machine, no member begins before all are \
+        "{HOSTS} real workers x {GPUS_PER_HOST} GPUs beside 3 replicas on this machine, no member begins before all \
+         are \
          prepared; {} gangs",
         times.len()
     );
@@ -146,7 +148,7 @@ async fn gang(
     ])
 }
 
-/// Milliseconds from the placement of a job's attempt until all its tasks ran. They waited for each other.
+/// Milliseconds from the placement of a job's attempt until all its tasks ran. They started together.
 async fn assembly_ms(testbed: &Testbed, job: JobId) -> anyhow::Result<f64> {
     let detail = testbed
         .client()

@@ -1,4 +1,4 @@
-//! Durable submits a second on three replicas, beside puts into a three-member etcd in alternation.
+//! Durable submits per second on three replicas, compared in alternation with puts into a three-member etcd.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::testbed::{Shape, Testbed};
 
 /// Requests in flight.
 const IN_FLIGHT: [usize; 4] = [1, 8, 64, 256];
-/// At this many in flight Muster wants to be twice as fast as etcd.
+/// With this many in flight the goal is twice etcd's rate.
 const IN_FLIGHT_TWICE: usize = 256;
 /// A host whose GPUs are all held: submitted jobs wait, as on a busy cluster.
 const FLEET: FleetShape = FleetShape {
@@ -26,7 +26,7 @@ const FLEET: FleetShape = FleetShape {
 };
 const FLEET_PATIENCE: Duration = Duration::from_secs(30);
 
-/// One store at one concurrency.
+/// Samples of one store at one concurrency.
 #[derive(Default)]
 pub(super) struct Series {
     rates: Samples,

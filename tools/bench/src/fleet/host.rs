@@ -1,4 +1,4 @@
-//! What one simulated worker is and holds.
+//! State of one simulated worker.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,29 +10,29 @@ use uuid::Uuid;
 
 use crate::fleet::TaskLife;
 
-/// Exit code of a process that obeyed SIGTERM.
+/// Exit code of a process that ended on SIGTERM.
 const EXIT_TERMINATED: i32 = 143;
 
-/// A task and how it is said to stand.
+/// A task and its reported state.
 struct Held {
     unit: u32,
     epoch: u64,
     phase: Phase,
 }
 
-/// A host that starts nothing.
+/// A simulated host that starts no processes.
 pub(super) struct SimulatedHost {
     number: u32,
     worker_id: Uuid,
     gpus: Vec<String>,
     /// By job and task.
     tasks: BTreeMap<(u64, u32), Held>,
-    /// Newest leadership that was accepted.
+    /// Newest accepted leadership.
     pub(super) leader: u64,
     desired_revision: u64,
-    /// What it found and nobody has heard, and when that was.
+    /// Unacknowledged finding, with its time.
     found: Option<(v1::Finding, Instant)>,
-    /// Findings so far.
+    /// Number of findings so far.
     findings: u64,
 }
 
@@ -56,7 +56,7 @@ impl SimulatedHost {
         self.number
     }
 
-    /// What the cluster calls it.
+    /// Name of the host in the cluster.
     pub(super) fn name(&self) -> String {
         format!("sim{:05}", self.number)
     }
@@ -89,7 +89,7 @@ impl SimulatedHost {
         }
     }
 
-    /// Takes over what the leader wants; returns how many tasks are new.
+    /// Takes over the desired state; returns the number of new tasks.
     pub(super) fn obey(&mut self, desired: v1::DesiredState, life: TaskLife) -> u64 {
         self.desired_revision = desired.revision;
         let mut kept = BTreeMap::new();
@@ -116,7 +116,7 @@ impl SimulatedHost {
         new
     }
 
-    /// Ends every task well.
+    /// Ends every task successfully.
     pub(super) fn end_tasks(&mut self) {
         for held in self.tasks.values_mut() {
             if !matches!(held.phase, Phase::Exited(_)) {
@@ -125,7 +125,7 @@ impl SimulatedHost {
         }
     }
 
-    /// Its first GPU has a double bit error.
+    /// Reports a double-bit error of its first GPU.
     pub(super) fn find(&mut self) {
         self.findings += 1;
         let gpu = self.gpus.first().cloned().unwrap_or_default();
@@ -145,14 +145,14 @@ impl SimulatedHost {
         self.found = Some((finding, Instant::now()));
     }
 
-    /// How long ago that was found of which the leader now says that it is heard.
+    /// Time since the finding that the leader now acknowledges.
     pub(super) fn heard(&mut self, desired: &v1::DesiredState) -> Option<Duration> {
         let heard = desired.health.as_ref().map_or(0, |health| health.heard);
         let (_, at) = { &mut self.found }.take_if(|(finding, _)| finding.sequence <= heard)?;
         Some(at.elapsed())
     }
 
-    /// A heartbeat; with everything the worker knows if that changed.
+    /// Builds a heartbeat, with the worker's complete state if that changed.
     pub(super) fn beat(&self, sequence: u64, acknowledged: u64, has_changed: bool) -> v1::Beat {
         v1::Beat {
             sequence,

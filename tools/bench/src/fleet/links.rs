@@ -1,4 +1,4 @@
-//! The connections that all simulated workers share, and which replica they believe to lead.
+//! Connections shared by all simulated workers, and the assumed leader.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tonic::transport::{Channel, Endpoint};
 
-/// Bytes that may be on the way over one connection: thousands of streams share it.
+/// HTTP/2 flow control window of one connection: thousands of streams share it.
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -14,7 +14,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Connections to every replica, opened when they are first used.
 pub(super) struct Links {
     replicas: Vec<Replica>,
-    /// Replica that is thought to lead.
+    /// Index of the assumed leader.
     target: AtomicUsize,
 }
 
@@ -43,14 +43,14 @@ impl Links {
         })
     }
 
-    /// Where a worker should try, and its connection there.
+    /// The replica that a worker should try, and its connection there.
     pub(super) fn to_leader(&self, worker: usize) -> (usize, Channel) {
         let target = self.target.load(Ordering::Relaxed);
         let channels = &self.replicas[target].channels;
         (target, channels[worker % channels.len()].clone())
     }
 
-    /// The replica that was tried does not lead; `leader` does, if that is known.
+    /// Notes that the tried replica does not lead, and `leader` does, if that is known.
     pub(super) fn redirect(&self, tried: usize, leader: Option<&str>) {
         let known = leader.and_then(|leader| {
             self.replicas
@@ -58,7 +58,7 @@ impl Links {
                 .position(|replica| replica.address == leader)
         });
         let next = known.unwrap_or((tried + 1) % self.replicas.len());
-        // Another worker may have found out first: its finding is as good, and kept.
+        // Another worker may have found it first: its result is as good, and kept.
         let _found =
             self.target
                 .compare_exchange(tried, next, Ordering::Relaxed, Ordering::Relaxed);

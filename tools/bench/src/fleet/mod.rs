@@ -1,5 +1,5 @@
-//! Thousands of simulated workers in this process: they register, beat, and say of every task they are
-//! given that it runs (or has ended), without starting anything.
+//! Thousands of simulated workers in this process: they register, send heartbeats, and report every assigned
+//! task as running (or ended) without starting anything.
 
 mod host;
 mod links;
@@ -18,20 +18,20 @@ use crate::fleet::host::SimulatedHost;
 use crate::fleet::links::Links;
 use crate::fleet::session::Session;
 
-/// Pause between two looks at the counters.
+/// Pause between two checks of the counters.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Time over which the workers' first connections are spread, for every thousand of them.
 const JOIN_SPREAD_PER_THOUSAND: Duration = Duration::from_millis(200);
 
-/// Workers that were heard and whose times nobody has taken yet.
+/// Capacity for workers' acknowledgement times that were not taken yet.
 const HEARD_MAX: usize = 16_384;
 
-/// What a worker is made to do.
+/// Order to a simulated worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Order {
-    /// To find something.
+    /// Reports a finding.
     Find,
-    /// To fall silent for good, as a host does that loses its power: its stream stays open, and nothing comes.
+    /// Falls silent permanently, like a host that loses power: its stream stays open, without messages.
     FallSilent,
 }
 
@@ -40,20 +40,20 @@ pub(super) enum Order {
 pub(crate) struct Silent {
     /// Name of its host.
     pub(crate) host: String,
-    /// When its last beat was sent.
+    /// Time of its last heartbeat.
     pub(crate) since: Instant,
 }
 
-/// What becomes of the tasks.
+/// Fate of the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskLife {
-    /// They run until they are told to stop.
+    /// They run until they are stopped.
     Run,
-    /// They end well at once, those that run already too.
+    /// They end successfully at once, including those that run already.
     End,
 }
 
-/// How many workers of which size.
+/// Number and size of workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FleetShape {
     /// Workers, each a host of its own.
@@ -64,7 +64,7 @@ pub(crate) struct FleetShape {
     pub(crate) connections: usize,
 }
 
-/// What all workers have seen together.
+/// Counters over all workers.
 #[derive(Debug, Default)]
 struct Counters {
     welcomed: AtomicU64,
@@ -120,12 +120,12 @@ impl Fleet {
         })
     }
 
-    /// A worker finds something.
+    /// Makes a worker report a finding.
     pub(crate) fn find(&self, number: u32) -> anyhow::Result<()> {
         self.order(number, Order::Find)
     }
 
-    /// A worker falls silent for good.
+    /// Makes a worker fall silent permanently.
     pub(crate) fn mute(&self, number: u32) -> anyhow::Result<()> {
         self.order(number, Order::FallSilent)
     }
@@ -139,18 +139,20 @@ impl Fleet {
     /// Waits for the next worker that has fallen silent.
     pub(crate) async fn await_silent(&mut self, patience: Duration) -> anyhow::Result<Silent> {
         let silent = timeout(patience, self.silent.recv()).await;
-        let silent = silent.with_context(|| format!("nobody fell silent within {patience:?}"))?;
+        let silent =
+            silent.with_context(|| format!("no worker fell silent within {patience:?}"))?;
         silent.context("no worker is left")
     }
 
-    /// Waits for the next worker that hears that its finding is committed; returns how long that took.
+    /// Waits for the next worker whose finding is acknowledged as committed; returns the time that took.
     pub(crate) async fn await_heard(&mut self, patience: Duration) -> anyhow::Result<Duration> {
         let heard = timeout(patience, self.heard.recv()).await;
-        let heard = heard.with_context(|| format!("nobody was heard within {patience:?}"))?;
+        let heard =
+            heard.with_context(|| format!("no finding was acknowledged within {patience:?}"))?;
         heard.context("no worker is left")
     }
 
-    /// Decides what becomes of tasks from now on.
+    /// Sets the fate of tasks from now on.
     pub(crate) fn set_life(&self, life: TaskLife) {
         self.life.send_replace(life);
     }
@@ -160,14 +162,14 @@ impl Fleet {
         self.counters.assigned.load(Ordering::Relaxed)
     }
 
-    /// Beats that were sent and acknowledged so far.
+    /// Heartbeats sent and acknowledged so far.
     pub(crate) fn beats(&self) -> (u64, u64) {
         let counters = &self.counters;
         let sent = counters.beats.load(Ordering::Relaxed);
         (sent, counters.acknowledged.load(Ordering::Relaxed))
     }
 
-    /// Waits until so many workers were welcomed.
+    /// Waits until `hosts` workers were accepted.
     pub(crate) async fn await_welcomed(
         &self,
         hosts: u32,
@@ -179,7 +181,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until workers were given so many tasks in all; returns when that was.
+    /// Waits until `tasks` tasks in total were assigned to workers; returns when that was.
     pub(crate) async fn await_assigned(
         &self,
         tasks: u64,

@@ -1,4 +1,4 @@
-//! One simulated worker's streams, one after another.
+//! Successive streams of one simulated worker.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::fleet::host::SimulatedHost;
 use crate::fleet::links::Links;
 use crate::fleet::{Counters, Order, Silent, TaskLife};
 
-/// Messages to the leader that may wait.
+/// Capacity of the queue of messages to the leader.
 const OUTGOING_MAX: usize = 8;
 /// Pause between two streams.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
@@ -30,13 +30,13 @@ pub(super) struct Session {
     pub(super) links: Arc<Links>,
     pub(super) counters: Arc<Counters>,
     pub(super) life: watch::Receiver<TaskLife>,
-    /// What it is made to do.
+    /// Orders to the worker.
     pub(super) orders: mpsc::Receiver<Order>,
-    /// Where it tells after how long it was heard.
+    /// Receives the time until a finding was acknowledged.
     pub(super) heard: mpsc::Sender<Duration>,
-    /// Where it tells that nothing comes from it any more.
+    /// Receives the worker's fall into silence.
     pub(super) silent: mpsc::Sender<Silent>,
-    /// Where in a period its beats lie, from 0 to 1.
+    /// Phase of its heartbeats within a period, from 0 to 1.
     pub(super) phase: f64,
 }
 
@@ -45,16 +45,16 @@ struct Stream {
     outgoing: mpsc::Sender<v1::WorkerMessage>,
     sequence: u64,
     acknowledged: u64,
-    /// When the last beat was sent; the stream's begin before the first one.
+    /// Time of the last heartbeat; the stream's start before the first one.
     last_beat: Instant,
-    /// Between two beats, as the welcome said.
+    /// Heartbeat period, as given in the welcome.
     usual: Duration,
-    /// None before the worker is welcomed.
+    /// `None` before the worker is welcomed.
     beats: Option<Interval>,
 }
 
 impl Session {
-    /// Goes on until the task is dropped; begins somewhere within `spread`.
+    /// Runs until the task is dropped; starts at some time within `spread`.
     pub(super) async fn run(mut self, spread: Duration) {
         sleep(spread.mul_f64(self.phase)).await;
         loop {
@@ -100,7 +100,7 @@ impl Session {
                         self.host.find();
                         stream.beat(self, true).await;
                     }
-                    // The stream stays open: nobody says goodbye for a host without power.
+                    // The stream stays open: a host without power closes nothing.
                     Order::FallSilent => return self.fall_silent(&stream).await,
                 },
                 changed = self.life.changed() => {
@@ -116,13 +116,13 @@ impl Session {
         }
     }
 
-    /// Never returns, so that it does not connect again either, whoever leads.
+    /// Never returns, so that the worker never reconnects, even to a new leader.
     async fn fall_silent(&self, stream: &Stream) -> Result<(), Status> {
         let silent = Silent {
             host: self.host.name(),
             since: stream.last_beat,
         };
-        // Closed: nobody counts the silent ones any more.
+        // Closed: silent workers are no longer awaited.
         let _closed = self.silent.send(silent).await;
         std::future::pending().await
     }
@@ -139,7 +139,7 @@ impl Session {
             }
             Some(FromLeader::Desired(desired)) => {
                 if let Some(after) = self.host.heard(&desired) {
-                    // Closed: nobody waits for it any more.
+                    // Closed: acknowledgements are no longer awaited.
                     let _closed = self.heard.send(after).await;
                 }
                 let life = *self.life.borrow();
@@ -156,7 +156,7 @@ impl Session {
                 self.counters.refused.fetch_add(1, Ordering::Relaxed);
                 return ControlFlow::Break(());
             }
-            // Nobody asks a simulated worker for output, commands or faults, and its replicas stay.
+            // Simulated workers get no requests for output, commands or faults, and their replicas stay.
             Some(
                 FromLeader::Replicas(_)
                 | FromLeader::LogRequest(_)
@@ -178,7 +178,7 @@ impl Stream {
         self.beats = Some(beats);
     }
 
-    /// The leader says how often it wants to hear from now on; as the session began, if it does not say.
+    /// Sets the heartbeat period that the leader requests; if none, the one of the session's start.
     fn beat_every(&mut self, period_ms: Option<u64>) {
         let period = period_ms.map_or(self.usual, Duration::from_millis);
         if { &self.beats }
@@ -189,7 +189,7 @@ impl Stream {
         }
     }
 
-    /// Returns when the next beat is due; never before the worker is welcomed.
+    /// Returns when the next heartbeat is due; never before the worker is welcomed.
     async fn is_due(&mut self) {
         match &mut self.beats {
             Some(beats) => {
@@ -213,7 +213,7 @@ impl Stream {
     }
 
     async fn send(&self, kind: ToLeader) {
-        // A broken stream shows at its other end.
+        // A broken stream is detected at its other end.
         drop(
             self.outgoing
                 .send(v1::WorkerMessage { kind: Some(kind) })

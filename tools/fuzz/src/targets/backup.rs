@@ -1,5 +1,6 @@
-//! Backup files: as they are, with good digests around a header and packed data, and around a header and a state. What can be
-//! read can be sealed, and is the same when it is opened; without the key, or with another, nothing of it is.
+//! Backup files: raw, with valid digests around a header and packed data, and around a header and a state. A
+//! readable backup can be sealed, and is unchanged when it is opened; without the key, or with another one,
+//! it is unreadable.
 
 use muster_engine::state::State;
 use muster_raft_store::backup::{Backup, BackupError, Key, reseal};
@@ -21,7 +22,7 @@ fn read(mut file: &[u8], key: Option<&Key>) -> Result<Backup<State>, BackupError
 
 fn check(file: &[u8]) {
     let Ok(plain) = read(file, None) else {
-        // Whatever it is, a key makes no more of it than an error.
+        // Any file: with a key, reading must not panic.
         drop(read(file, Some(&key("a"))));
         return;
     };

@@ -1,4 +1,4 @@
-//! Commands of the log: what is read must be written, and read again, as the same.
+//! Commands of the log: decoding, encoding and decoding again must give the same command.
 
 use muster_model::command::Command;
 use muster_proto::log::{COMMAND_FORMAT, decode_command, encode_command, format_of};

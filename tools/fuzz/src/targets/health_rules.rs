@@ -1,4 +1,4 @@
-//! Rules of health as admins write them: a file that is good is good as it is put into the log.
+//! Health rules as admins write them: a valid file stays valid in its form in the log.
 
 use muster_health::rules::{Condition, RuleSet};
 

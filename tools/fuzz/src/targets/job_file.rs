@@ -1,4 +1,5 @@
-//! Job and pipeline files. A job that can be submitted is written as `muster job show` writes it, and read again as the same.
+//! Job and pipeline files. A valid job is written as by `muster job show`, and unchanged when it is read
+//! again.
 
 use muster_job_file::strict_yaml::FileError;
 use muster_job_file::{JobFile, read_jobs, read_pipeline};
@@ -14,7 +15,7 @@ fn shown(errors: Vec<FileError>) -> String {
     lines.join("\n")
 }
 
-/// The job as the core has it, where absent and default are the same.
+/// The job as the core represents it, where absent and default are the same.
 fn spec(wire: v1::JobSpec) -> JobSpec {
     or_panic(JobSpec::try_from(wire), "a job that was checked is refused")
 }

@@ -1,5 +1,5 @@
-//! A worker's journal: as it is, and with a good frame around its records. What is read is read again from a journal that was
-//! compacted.
+//! A worker's journal: raw, and with valid frames around its records. The records are unchanged when read
+//! from the compacted journal.
 
 use std::fs;
 

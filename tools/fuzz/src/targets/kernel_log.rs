@@ -1,4 +1,4 @@
-//! Records of the kernel's log, some of whose words tasks choose: read one after the other, trusted or not.
+//! Records of the kernel log, parts of whose text tasks can choose: read one after the other, trusted or not.
 
 use muster_health::kernel_log::{BusMap, Cursor, Scanner, Trust};
 
@@ -11,7 +11,7 @@ pub(crate) fn run(data: &[u8]) {
         for trust in [Trust::Kernel, Trust::Tests] {
             let mut scanner = Scanner::new(trust, Cursor::default(), BusMap::default());
             for record in text.split('\0') {
-                // As after a reboot, whose records are numbered anew.
+                // As after a reboot, when record numbers start again.
                 let (boot, record) = match record.strip_prefix('!') {
                     Some(record) => ("second", record),
                     None => ("first", record),

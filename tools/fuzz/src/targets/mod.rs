@@ -1,4 +1,4 @@
-//! The targets, one per decoder or family of decoders.
+//! Fuzz targets, one per decoder or family of decoders.
 
 mod backup;
 mod command;
@@ -16,7 +16,7 @@ mod tls;
 mod wire;
 mod words;
 
-/// A check of one input; it panics where a claim does not hold.
+/// A check of one input; it panics if a property is violated.
 type Target = fn(&[u8]);
 
 /// Every target with its name.
@@ -46,7 +46,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// Checks one input of a target.
 ///
 /// # Panics
-/// If a claim about the decoder does not hold, or there is no such target.
+/// If a property of the decoder is violated, or there is no such target.
 pub fn check(target: &str, data: &[u8]) {
     let found = TARGETS.iter().find(|(name, _)| *name == target);
     let (_, run) = found.unwrap_or_else(|| panic!("there is no target {target}"));

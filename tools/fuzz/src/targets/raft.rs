@@ -1,4 +1,4 @@
-//! Records on a replica's disk, and what replicas ask each other.
+//! Records on a replica's disk, and messages between replicas.
 
 use muster_engine::state::State;
 use muster_raft_store::reread;

@@ -1,5 +1,5 @@
-//! What clients ask for in writing, one request after the other: each becomes a command or a refusal with its status, each command
-//! survives the log, and the cluster that applies it stays sound and can be planned for.
+//! Write requests of clients, one after the other: each becomes a command or a refusal with its status, each
+//! command survives encoding, and the cluster that applies it stays consistent and can be planned for.
 
 use std::sync::LazyLock;
 
@@ -19,13 +19,13 @@ use muster_proto::status::{ErrorReport, status_of};
 
 use crate::{assert_same, bounded, message, or_panic};
 
-/// Requests of one input at most.
+/// Maximum requests of one input.
 const REQUESTS_MAX: usize = 4;
 /// Bytes before those of a request.
 const HEAD_BYTES: usize = 3;
 /// Memory of a small cluster and of planning for it, in bytes.
 const CLUSTER: usize = 64 << 20;
-/// A round of the planner for what four requests can want.
+/// Budget of a planning round, enough for four requests.
 const BUDGET: Budget = Budget {
     steps_max: 64,
     examined_max: 256,
@@ -36,7 +36,7 @@ static FRESH: LazyLock<Cluster> = LazyLock::new(|| Cluster::with_hosts(2, 8));
 
 type Made = Option<Result<Command, Rejection>>;
 
-/// New ones go to the end: seeds name them by their number.
+/// New ones are appended: seeds refer to them by number.
 const REQUESTS: [fn(&[u8]) -> Made; 18] = [
     |bytes| message(bytes).map(submit_command),
     |bytes| message(bytes).map(cancel_command),
@@ -58,13 +58,13 @@ const REQUESTS: [fn(&[u8]) -> Made; 18] = [
     |bytes| message(bytes).map(use_join_token_command),
 ];
 
-/// A refusal reaches its client.
+/// Checks that a refusal converts to its status.
 fn refuse(rejection: &Rejection) {
     let report = ErrorReport::of(&status_of(rejection));
     assert!(!report.reason.is_empty(), "{rejection}");
 }
 
-/// A command survives the log, and the cluster that applies it, which is audited after each.
+/// Checks that a command survives encoding, and that the cluster passes its audit after applying it.
 fn check(cluster: &mut Cluster, command: &Command) {
     let mut bytes = Vec::new();
     encode_command(command, &mut bytes);
@@ -75,7 +75,7 @@ fn check(cluster: &mut Cluster, command: &Command) {
     }
 }
 
-/// The next request of an input: which, how long, and its bytes.
+/// The next request of an input: number, length, and bytes.
 fn next<'a>(data: &mut &'a [u8]) -> Option<(usize, &'a [u8])> {
     let (head, rest) = data.split_at_checked(HEAD_BYTES)?;
     let length = usize::from(u16::from_le_bytes([head[1], head[2]]));
@@ -99,7 +99,7 @@ pub(crate) fn run(data: &[u8]) {
                 None => {}
             }
         }
-        // What the planner makes of it is applied and audited too.
+        // The planner's steps are applied and audited too.
         for step in plan(&cluster.state, cluster.now, BUDGET).steps {
             cluster.apply(&step);
         }

@@ -1,4 +1,4 @@
-//! Scripts of scenarios: one that is read is read again, without its results, as the same.
+//! Scenario scripts: a valid one is unchanged when read again without its results.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Settings of both roles, as TOML, as JSON, and as the words of a flag. Settings that are good are read from their own JSON as
-//! the same.
+//! Settings of both roles, as TOML, as JSON, and as values of a flag. Valid settings are unchanged when read
+//! from their own JSON.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{SMALL, assert_same, bounded, choice, or_panic};
 
-/// Reads a file of this content; the settings as a tree.
+/// Reads a file of this content; returns the settings as a tree.
 fn read<S: Settings>(folder: &Path, (name, content): (&str, &[u8])) -> Option<Value> {
     let file = folder.join(name);
     or_panic(std::fs::write(&file, content), "a folder of one's own");
@@ -29,7 +29,7 @@ fn check_file<S: Settings>(name: &str, content: &[u8]) {
     assert_same(&again, &Some(tree));
 }
 
-/// The first bytes choose the option, the rest are its words.
+/// The first bytes choose the option, the rest are its values.
 fn check_words<S: Settings>(bytes: &[u8]) {
     let Some((position, words)) = choice(bytes) else {
         return;

@@ -1,4 +1,5 @@
-//! Snapshot files: as they are, with good checksums around a header and packed data, and around a header and a state.
+//! Snapshot files: raw, with valid checksums around a header and packed data, and around a header and a
+//! state.
 
 use muster_engine::state::State;
 use muster_raft_store::reread::snapshot_file;

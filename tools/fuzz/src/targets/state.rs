@@ -1,4 +1,4 @@
-//! States as snapshots and backups hold them: what is read must be written, and read again, as the same.
+//! States in snapshots and backups: decoding, encoding and decoding again must give the same state.
 
 use crate::{SMALL, bounded, same_again};
 use muster_proto::log::{LogError, read_state, write_state};

@@ -1,5 +1,6 @@
-//! What proves who somebody is: tokens, of users, of workers that join and of identity providers, with the providers' keys; names
-//! in certificates and requests for them; and the files of a process, an authority, a certificate and a key, one of which is anything.
+//! Credentials: tokens of users, joining workers and identity providers, with the providers' keys; names in
+//! certificates and in certificate requests; and the files of a process (authority, certificate, key), one of
+//! which has arbitrary content.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,10 +14,10 @@ use muster_tls::{JoinToken, PeerRole, SigningRequest, Tls, TlsSettings, Token, i
 use rustls_pki_types::CertificateDer;
 use tempfile::TempDir;
 
-/// An instant at which the token of the seeds counts, in milliseconds since the Unix epoch.
+/// A time at which the token of the seeds is valid, in milliseconds since the Unix epoch.
 const NOW_MS: u64 = 1_800_000_000_000;
 
-/// Good files, and one that is written anew for every input.
+/// Valid files, and one that is rewritten for every input.
 struct Files {
     folder: TempDir,
     good: [PathBuf; 3],
@@ -34,7 +35,7 @@ static FILES: LazyLock<Files> = LazyLock::new(|| {
     }
 });
 
-/// Reads the files of which one is anything.
+/// Reads the files, one of which has arbitrary content.
 fn check_file(position: usize, content: &[u8]) {
     let Files { folder, good } = &*FILES;
     let anything = folder.path().join("anything.pem");
@@ -52,7 +53,7 @@ fn check_file(position: usize, content: &[u8]) {
     drop(read.map_err(|error| error.to_string()));
 }
 
-/// The same content as PEM, whose base64 no fuzzer needs to find.
+/// The same content as PEM, so that the fuzzer need not find base64.
 fn pem(position: usize, content: &[u8]) -> Vec<u8> {
     let kind = ["CERTIFICATE", "CERTIFICATE", "PRIVATE KEY"][position % 3];
     let body = STANDARD.encode(content);
@@ -88,7 +89,7 @@ fn expected() -> Expected {
     }
 }
 
-/// Keys of a provider, and what a token says to them; behind a zero byte, if there is one.
+/// Keys of a provider, and a token checked with them; the token follows a zero byte, if there is one.
 fn check_provider(content: &[u8]) {
     let mut parts = content.splitn(2, |byte| *byte == 0);
     let (keys, token) = (parts.next().unwrap_or_default(), parts.next());

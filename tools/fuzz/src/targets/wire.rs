@@ -1,4 +1,4 @@
-//! Messages that the core has types for: what converts must convert back, and to the same again.
+//! Messages with a type in the core: a valid message must be unchanged after conversion in both directions.
 
 use muster_engine::state::{Barrier, CancelRequest, Checkpoint, StopOrder, Suspension, UnitCounts};
 use muster_model::beat::{
@@ -27,7 +27,7 @@ use prost::Message as _;
 
 use crate::{SMALL, assert_same, bounded, choice, message, or_panic};
 
-/// One check for each type; new ones go to the end, since seeds name them by their number.
+/// One check for each type; new ones are appended, since seeds refer to them by number.
 macro_rules! twins {
     ($($wire:ident => $core:ty, $back:expr;)+) => {
         const TWINS: &[fn(&[u8])] = &[$(|bytes| {
@@ -37,7 +37,7 @@ macro_rules! twins {
             let back: fn(&$core) -> v1::$wire = $back;
             let wire = back(&core);
             let read = v1::$wire::decode(wire.encode_to_vec().as_slice());
-            let read = or_panic(read, "what was written is no message");
+            let read = or_panic(read, "what was written is not a message");
             assert_same(&read, &wire);
             let again = or_panic(<$core>::try_from(read), "what was written is refused");
             assert_same(&again, &core);

@@ -1,4 +1,5 @@
-//! Texts that people write in files and flags: what was read is read again from its own text.
+//! Texts that users write in files and flags: a parsed value must be unchanged when parsed again from its own
+//! text.
 
 use muster_health::kernel_log::BusId;
 use muster_job_file::human::{

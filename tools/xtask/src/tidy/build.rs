@@ -1,4 +1,5 @@
-//! What is compiled: `make build` and `make test` share every unit, and every member has its settings in the profile `dev`.
+//! Check that `make build` and `make test` share every compilation unit, and that every member has its
+//! settings in the profile `dev`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,13 +17,13 @@ const BUILD: &[&str] = &["build", "--workspace", "--bins", "--examples"];
 const TEST: &[&str] = &["test", "--workspace", "--no-run"];
 const WORKSPACE: &str = "Cargo.toml";
 
-/// cargo's plan of a build.
+/// cargo's build plan.
 #[derive(Debug, Deserialize)]
 struct UnitGraph {
     units: Vec<Unit>,
 }
 
-/// One call of the compiler.
+/// One compiler invocation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct Unit {
     pkg_id: String,
@@ -38,7 +39,7 @@ struct Target {
     kind: Vec<String>,
 }
 
-/// What of a unit's profile makes it another unit.
+/// Profile settings that make a unit a different one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct Profile {
     opt_level: String,
@@ -56,7 +57,7 @@ fn plan(root: &Path, arguments: &[&str]) -> Result<UnitGraph> {
     let output = Command::new("cargo")
         .args(arguments)
         .args(["--locked", "--unit-graph", "-Zunstable-options"])
-        // The plan is an unstable output of cargo; what is built is not touched by it.
+        // The plan is an unstable output of cargo; the build itself is not affected.
         .env("RUSTC_BOOTSTRAP", "1")
         .current_dir(root)
         .output()
@@ -66,7 +67,7 @@ fn plan(root: &Path, arguments: &[&str]) -> Result<UnitGraph> {
     serde_json::from_slice(&output.stdout).context("read cargo's plan")
 }
 
-/// Units of `test` that are compiled, with other features or another profile, in `build`.
+/// Units of `test` that `build` compiles with other features or another profile.
 fn compiled_twice(build: &UnitGraph, test: &UnitGraph) -> Vec<Finding> {
     let built: BTreeSet<&Unit> = build.units.iter().collect();
     let known: BTreeSet<_> = built
@@ -92,7 +93,8 @@ fn compiled_twice(build: &UnitGraph, test: &UnitGraph) -> Vec<Finding> {
         .collect()
 }
 
-/// Checks that the profile `dev` has settings for every member: without, it is built as a dependency, without assertions.
+/// Checks that the profile `dev` has settings for every member: otherwise it is built as a dependency,
+/// without assertions.
 pub(crate) fn check_profile(files: &[TextFile]) -> Vec<Finding> {
     let manifest = |path: &str| -> Option<Table> {
         let file = files.iter().find(|file| file.path == path)?;

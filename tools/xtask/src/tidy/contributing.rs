@@ -1,4 +1,4 @@
-//! The guide for contributors names only places that exist.
+//! Check that paths in the contributors' guide exist.
 
 use crate::tidy::TextFile;
 use crate::tidy::finding::Finding;
@@ -21,7 +21,7 @@ pub(super) fn check(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// What is in backticks in the second cell of `line`, if that is a row of a table.
+/// The paths in backticks in the second cell of `line`, if that is a table row.
 fn paths(line: &str) -> impl Iterator<Item = &str> {
     let row = line.strip_prefix('|').unwrap_or_default();
     let cell = row.split('|').nth(1).unwrap_or_default();

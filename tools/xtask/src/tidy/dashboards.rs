@@ -1,4 +1,4 @@
-//! Grafana's dashboards are what their description says.
+//! Check that Grafana's dashboards match their description.
 
 use anyhow::{Context, Result};
 
@@ -6,7 +6,7 @@ use crate::dashboards::{SOURCE, render};
 use crate::tidy::TextFile;
 use crate::tidy::finding::Finding;
 
-/// Compares the dashboards with what would be written.
+/// Compares the dashboards with freshly generated ones.
 pub(super) fn check(files: &[TextFile]) -> Result<Vec<Finding>> {
     let text = |path: &str| {
         { files.iter() }

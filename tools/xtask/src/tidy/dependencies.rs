@@ -1,10 +1,10 @@
-//! Who may depend on whom: the arrows of `docs/architecture.md`, and no others.
+//! Allowed dependencies between crates, as in `docs/architecture.md`.
 
 use toml::{Table, Value};
 
 use crate::tidy::finding::Finding;
 
-/// Crates of ours that each crate of ours may name. `ANY` stands for all of them.
+/// Workspace crates that each workspace crate may depend on. `ANY` means all of them.
 const ALLOWED: [(&str, &[&str]); 26] = [
     ("muster-model", &[]),
     ("muster-health", &["muster-model"]),
@@ -111,7 +111,7 @@ const ALLOWED: [(&str, &[&str]); 26] = [
             "muster-tls",
         ],
     ),
-    // The wiring of everything; types of the core and the wire pass through it.
+    // The crate that wires everything together; types of the core and the wire pass through it.
     (
         "muster-cli",
         &[
@@ -148,7 +148,7 @@ const ALLOWED: [(&str, &[&str]); 26] = [
     ("muster-fuzz", ANY),
     // In a workspace of its own.
     ("muster-fuzzers", &["muster-fuzz"]),
-    // A job knows Muster through its environment alone.
+    // A job uses Muster only through its environment.
     ("muster-trainer", &[]),
     ("xtask", &[]),
 ];
@@ -174,7 +174,7 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
         .and_then(Value::as_str);
     let Some(name) = name else { return Vec::new() }; // the workspace itself
     let Some((_, allowed)) = ALLOWED.iter().find(|(member, _)| *member == name) else {
-        let message = format!("`{name}` is not in xtask's table of who may depend on whom");
+        let message = format!("`{name}` is not in xtask's table of allowed dependencies");
         return vec![Finding::new(path, 1, "dependencies", message)];
     };
     let ours = dependencies(&manifest)
@@ -245,7 +245,8 @@ mod tests {
             assert_eq!(
                 findings("muster-worker", &format!("{table}\n{dependency}")),
                 [
-                    "a/Cargo.toml:4: dependencies: `muster-worker` may not depend on `muster-raft-store` (docs/architecture.md)"
+                    "a/Cargo.toml:4: dependencies: `muster-worker` may not depend on `muster-raft-store` \
+                     (docs/architecture.md)"
                 ],
                 "{table}"
             );

@@ -1,8 +1,8 @@
-//! One breach of a rule.
+//! One violation of a rule.
 
 use std::fmt;
 
-/// Where a rule is broken, and how.
+/// Location and description of a violation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,

@@ -1,5 +1,5 @@
-//! What the product's code does not say: `unwrap()`, and `allow` instead of `expect`.
-//! Looks at tokens, so that code inside macros counts and comments do not.
+//! Check for `unwrap()`, and for `allow` instead of `expect`, in product code. It works on tokens, so code
+//! inside macros counts and comments do not.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
@@ -18,7 +18,8 @@ fn scan(source: &Source, tokens: TokenStream, findings: &mut Vec<Finding>) {
     for (index, token) in tokens.iter().enumerate() {
         let line = token.span().start().line;
         if is_unwrap(&tokens[index..]) && !source.is_test(line) {
-            let message = "`unwrap()` outside tests: return the error, or `expect` with the invariant that rules it out";
+            let message = "`unwrap()` outside tests: return the error, or `expect` with the invariant that rules it \
+                           out";
             findings.push(Finding::new(&source.path, line, "unwrap", message));
         }
         let TokenTree::Group(group) = token else {
@@ -47,7 +48,7 @@ fn is_unwrap(tokens: &[TokenTree]) -> bool {
     dot.as_char() == '.' && name == "unwrap" && arguments.stream().is_empty()
 }
 
-/// Whether what comes next is the bracket of `#[...]` or `#![...]`.
+/// Whether the next token is the bracket of `#[...]` or `#![...]`.
 fn is_attribute(before: &[TokenTree]) -> bool {
     let is =
         |token: &TokenTree, wanted| matches!(token, TokenTree::Punct(it) if it.as_char() == wanted);
@@ -58,7 +59,7 @@ fn is_attribute(before: &[TokenTree]) -> bool {
     }
 }
 
-/// Whether an attribute says `allow(...)`, by itself or inside `cfg_attr`.
+/// Whether an attribute contains `allow(...)`, directly or inside `cfg_attr`.
 fn allows(attribute: &Group) -> bool {
     if attribute.delimiter() == Delimiter::Brace {
         return false;

@@ -1,17 +1,18 @@
-//! Nothing committed knows on which machine it was written: no paths of its folders, no registry but the public one.
+//! Check that committed files are independent of the machine they were written on: no local paths, no private
+//! registry.
 
 use crate::tidy::finding::Finding;
 
-/// Folders that exist on a developer's machine alone, spelt so that this file does not find itself.
+/// Folders that exist only on a developer's machine, spelt so that this file does not match.
 const FOLDERS: [&str; 4] = [
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
     concat!("/home/", "user/"),
     concat!("/Us", "ers/"),
 ];
-/// Endings of host names that resolve in one network alone.
+/// Suffixes of host names that resolve only in a private network.
 const PRIVATE_SUFFIXES: [&str; 4] = [".internal", ".corp", ".lan", ".intranet"];
-/// Where every crate comes from.
+/// Source of every crate.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Checks paths, hosts and sources.

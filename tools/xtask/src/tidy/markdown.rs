@@ -1,4 +1,4 @@
-//! A document has one title, and begins with it.
+//! Check that a document has exactly one title, at its beginning.
 
 use crate::tidy::finding::Finding;
 
@@ -28,7 +28,7 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
     Vec::new()
 }
 
-/// The lines of top-level headings that are not inside a block of code.
+/// Lines of top-level headings outside code blocks.
 fn titles(text: &str) -> Vec<usize> {
     let mut is_code = false;
     let mut titles = Vec::new();

@@ -1,4 +1,4 @@
-//! The house rules, checked over every file of the repository.
+//! Project rules, checked over every file of the repository.
 
 mod build;
 mod contributing;
@@ -25,7 +25,7 @@ use anyhow::{Context, Result, ensure};
 use self::finding::Finding;
 use self::source::Source;
 
-/// What a check of the repository found.
+/// Result of a check of the repository.
 #[derive(Debug)]
 pub(crate) struct Report {
     /// Text files that were read.
@@ -103,7 +103,7 @@ fn check_rust(files: &[TextFile], warnings: &mut Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-/// Every text file that is committed or about to be.
+/// Reads every text file that is committed or about to be.
 fn read(root: &Path) -> Result<Vec<TextFile>> {
     let listing = Command::new("git")
         .args([
@@ -125,7 +125,7 @@ fn read(root: &Path) -> Result<Vec<TextFile>> {
         .filter(|path| !path.is_empty() && root.join(path).is_file())
     {
         let bytes = fs::read(root.join(path)).with_context(|| format!("read {path}"))?;
-        // Fixtures of frozen bytes are no text.
+        // Fixtures of frozen bytes are not text.
         if let Ok(text) = String::from_utf8(bytes) {
             files.push(TextFile {
                 path: path.to_owned(),

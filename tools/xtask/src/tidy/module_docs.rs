@@ -1,4 +1,4 @@
-//! Every file begins by saying what it is for.
+//! Check that every file begins with a module comment.
 
 use crate::tidy::finding::Finding;
 use crate::tidy::source::Source;

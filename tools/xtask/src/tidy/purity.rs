@@ -1,5 +1,5 @@
-//! The core does no I/O, knows no clock and no randomness, keeps ordered collections only, and decides without
-//! floating point: that is what makes replicas agree to the bit.
+//! Purity check of the core: no I/O, no clock, no randomness, only ordered collections, and no floating point
+//! in decisions, so that replicas agree to the bit.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::Visit;
@@ -13,7 +13,7 @@ const PURE: &str = "core/";
 /// Builders, generators and the script runner: only tests use them.
 const TESTING: &str = "core/harness/";
 
-/// What may not be named, and why.
+/// Banned names, with the reason.
 const BANNED: [(&str, &str); 16] = [
     ("tokio", "the core does not wait"),
     ("rand", "the core knows no randomness"),
@@ -33,7 +33,7 @@ const BANNED: [(&str, &str); 16] = [
     ("f64", "rounding may differ between replicas"),
 ];
 
-/// Checks the core's files; others are not concerned.
+/// Checks the core's files; ignores others.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     if !source.path.starts_with(PURE) || source.path.starts_with(TESTING) {
         return Vec::new();
@@ -66,8 +66,8 @@ struct Name {
 }
 
 impl Name {
-    /// A banned path is meant by all paths below it, a banned name wherever it stands in a path;
-    /// a crate only where it begins one.
+    /// Whether a banned name applies: a banned path includes all paths below it, a banned name matches
+    /// anywhere in a path, a crate only at its beginning.
     fn means(&self, banned: &str) -> bool {
         let wanted: Vec<&str> = banned.split("::").collect();
         let is_type_name =
@@ -138,7 +138,7 @@ fn is_float(literal: &str) -> bool {
         && (literal.contains('.') || literal.ends_with("f32") || literal.ends_with("f64"))
 }
 
-/// Takes `use std::{fs, net}` apart.
+/// Expands `use std::{fs, net}`.
 struct Uses<'a> {
     named: &'a mut Vec<Name>,
 }

@@ -1,4 +1,4 @@
-//! A Rust file with its syntax, its tokens, and the knowledge which of its lines are tests.
+//! A parsed Rust file: its syntax, its tokens, and which of its lines are tests.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -31,13 +31,13 @@ impl Source {
             text: text.to_owned(),
             syntax,
             tokens,
-            // Cargo's folders of tests, and the crate of end-to-end tests.
+            // Cargo's test folders, and the crate of end-to-end tests.
             is_test: path.split('/').any(|part| part == "tests"),
             test_lines: tests.lines,
         })
     }
 
-    /// Notes whether this file belongs to one of `modules`, which other files declare for tests only.
+    /// Marks this file as a test if it belongs to one of `modules`, which other files declare for tests only.
     pub(crate) fn mark_tests(&mut self, modules: &BTreeSet<String>) {
         self.is_test |= modules.iter().any(|module| {
             let rest = self.path.strip_prefix(module.as_str());
@@ -45,7 +45,7 @@ impl Source {
         });
     }
 
-    /// The modules that this file declares for tests only and keeps elsewhere, as paths without `.rs`.
+    /// Out-of-line modules that this file declares for tests only, as paths without `.rs`.
     pub(crate) fn test_modules(&self) -> Vec<String> {
         let folder = module_folder(&self.path);
         let items = self.syntax.items.iter().filter_map(|item| match item {
@@ -72,7 +72,7 @@ impl Source {
     }
 }
 
-/// Where the modules lie that the file at `path` declares.
+/// Folder of the modules that the file at `path` declares.
 fn module_folder(path: &str) -> String {
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     match stem.rsplit_once('/') {
@@ -81,14 +81,14 @@ fn module_folder(path: &str) -> String {
     }
 }
 
-/// Collects the lines of items for tests.
+/// Collects the lines of test items.
 #[derive(Default)]
 struct TestLines {
     lines: Vec<RangeInclusive<usize>>,
 }
 
 impl TestLines {
-    /// Notes `item` when it is for tests; returns whether it is.
+    /// Records `item` if it is for tests; returns whether it is.
     fn note(&mut self, item: &impl Spanned, attributes: &[Attribute]) -> bool {
         let is_test = is_test_only(attributes);
         if is_test {

@@ -1,15 +1,15 @@
-//! Work left for later has an issue, or it is forgotten.
+//! Check that every to-do comment refers to an issue.
 
 use crate::tidy::finding::Finding;
 
-/// The words, spelt so that this file does not find itself.
+/// The words, spelt so that this file does not match.
 const WORDS: [&str; 3] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
     concat!("XX", "X"),
 ];
 
-/// Checks that such a word is followed by an issue's number: `(#12)`.
+/// Checks that such a word is followed by an issue number: `(#12)`.
 pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -23,7 +23,7 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Whether `line` has `word` as a word of its own without the number of an issue behind it.
+/// Whether `line` contains `word` as a separate word without an issue number behind it.
 fn is_bare(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(start, _)| {
         let (before, after) = (&line[..start], &line[start + word.len()..]);

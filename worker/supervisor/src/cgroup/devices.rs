@@ -1,5 +1,5 @@
-//! Keeps the processes of a cgroup of version 2 from devices: the kernel asks a small program of ours whenever one of them opens a
-//! device. Version 1 has a file for it.
+//! Denies devices to the processes of a version 2 cgroup by a small BPF program that the kernel runs on each
+//! open. Version 1 has a file for it.
 
 use std::fs::File;
 use std::io;
@@ -9,19 +9,20 @@ use std::path::Path;
 use crate::bpf::{self, BpfInstruction};
 use crate::cgroup::DeviceNumber;
 
-/// Devices that one cgroup can be kept from: jumps of the program reach so far.
+/// Maximum number of devices denied to one cgroup: the range of the program's jumps.
 pub(super) const DEVICES_DENIED_MAX: usize = 4_096;
-/// Where the kernel's question (`bpf_cgroup_dev_ctx`) has the kind of access and device, and the device's numbers.
+/// Offsets in the program's input (`bpf_cgroup_dev_ctx`): kind of access and device, and the device's
+/// numbers.
 const KIND_AT: i16 = 0;
 const MAJOR_AT: i16 = 4;
 const MINOR_AT: i16 = 8;
-/// The bits of the kind that tell of the device, and what a character device has there (`BPF_DEVCG_DEV_CHAR`).
+/// Bits of the kind that hold the device type, and their value for a character device (`BPF_DEVCG_DEV_CHAR`).
 const DEVICE_BITS: i32 = 0xffff;
 const CHARACTER: i32 = 2;
-/// The answers.
+/// Results of the program.
 const NO: i32 = 0;
 const YES: i32 = 1;
-/// Registers: the answer, the question, and what is read of it.
+/// Registers: the result, the input, and the value loaded from it.
 const ANSWER: u8 = 0;
 const QUESTION: u8 = 1;
 const KIND: u8 = 2;
@@ -30,10 +31,10 @@ const MINOR: u8 = 4;
 /// Instructions for each device.
 const STEPS_PER_DEVICE: i16 = 4;
 
-/// Keeps all processes in a cgroup from these character devices, beside what others have forbidden there.
+/// Denies these character devices to all processes of a cgroup, in addition to programs attached earlier.
 ///
 /// # Errors
-/// What the kernel says: one without such programs, or one that does not take them from us.
+/// Errors of the kernel: no support for such programs, or missing permission.
 pub(super) fn deny(cgroup: &Path, denied: &[DeviceNumber]) -> io::Result<()> {
     if denied.len() > DEVICES_DENIED_MAX {
         let text = format!("more than {DEVICES_DENIED_MAX} devices");
@@ -43,7 +44,7 @@ pub(super) fn deny(cgroup: &Path, denied: &[DeviceNumber]) -> io::Result<()> {
     bpf::attach_device_program(File::open(cgroup)?.as_fd(), loaded.as_fd())
 }
 
-/// Whether the kernel takes such a program from us.
+/// Whether the kernel lets this process load such a program.
 pub(super) fn is_available() -> bool {
     bpf::load_device_program(&program(&[])).is_ok()
 }
@@ -80,7 +81,7 @@ mod tests {
             .collect();
         let program = program(&devices);
         assert_eq!(program.len(), 5 + 3 * 4 + 2);
-        // A device of another kind is judged at the end, past all others.
+        // A device of another type jumps past all comparisons to the end.
         assert_eq!(program[4].jumps_by(), 12);
     }
 }

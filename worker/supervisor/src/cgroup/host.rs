@@ -1,4 +1,4 @@
-//! Where cgroups can be made on this host, and what they can do.
+//! Discovery of the cgroup hierarchies of this host and of their controllers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,26 +7,26 @@ use std::{fmt, fs};
 use crate::mount_table::{self, Mount};
 use crate::cgroup::devices;
 
-/// Name of the directory that holds the cgroups of all our tasks, in every hierarchy.
+/// Name of the directory that holds the cgroups of all tasks, in every hierarchy.
 const PARENT: &str = "muster";
 
-/// What a hierarchy can do for us.
+/// A cgroup controller that tasks use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Controller {
-    /// Shares of the CPUs.
+    /// Shares of CPU time.
     Cpu,
-    /// Which CPUs and memory nodes.
+    /// Allowed CPUs and memory nodes.
     Cpuset,
-    /// Which devices: on version 2 by a program in the kernel, which only root may load.
+    /// Allowed devices: on version 2 by a BPF program, which only root may load.
     Devices,
-    /// Limits of memory.
+    /// Memory limits.
     Memory,
     /// Limits of processes and threads.
     Pids,
 }
 
 impl Controller {
-    /// All of them.
+    /// All controllers.
     pub const ALL: [Self; 5] = [
         Self::Cpu,
         Self::Cpuset,
@@ -35,7 +35,7 @@ impl Controller {
         Self::Pids,
     ];
 
-    /// The kernel's word.
+    /// The kernel's name for the controller.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -54,19 +54,20 @@ impl fmt::Display for Controller {
     }
 }
 
-/// The directories below which this host lets us make cgroups.
+/// The directories under which this host permits this process to create cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupHost {
-    /// In it every task has a cgroup, by which its processes are found, frozen and killed.
+    /// Parent of each task's cgroup by which its processes are found, frozen and killed.
     base: PathBuf,
-    /// Where each controller is.
+    /// Directory of each controller.
     controllers: BTreeMap<Controller, PathBuf>,
-    /// What stands before the name of every cgroup: hosts that share a machine must not share cgroups.
+    /// Prefix of every cgroup name: workers that share a machine must not share cgroups.
     owner: String,
 }
 
 impl CgroupHost {
-    /// What this host lets us have, for cgroups whose names begin with `owner`. `None` if that is nothing.
+    /// Discovers the usable hierarchies, for cgroups whose names begin with `owner`; `None` if there are
+    /// none.
     #[must_use]
     pub fn find(owner: &str) -> Option<Self> {
         Self::below(&Mounts::of(&mount_table::own().ok()?), owner)
@@ -100,8 +101,8 @@ impl CgroupHost {
             }
         }
         let unified = unified.map(|(_, parent)| parent);
-        // Version 2 kills a cgroup by one word, but has it made and removed for every task: where it counts nothing, that would be
-        // all that it is there for, and the kernel makes one at a time.
+        // Version 2 kills a cgroup with one write, but its cgroup has to be created and removed for every
+        // task: not worth it where it accounts for nothing, and the kernel creates one at a time.
         let base = { unified.clone() }
             .filter(|_| !is_bare)
             .or_else(|| made(mounts.legacy.get("freezer")?))
@@ -114,13 +115,14 @@ impl CgroupHost {
         })
     }
 
-    /// Whether it has a controller.
+    /// Whether a controller is available.
     #[must_use]
     pub fn has(&self, controller: Controller) -> bool {
         self.controllers.contains_key(&controller)
     }
 
-    /// The directories of a task's cgroups: one to find it by, and those of the controllers that are wanted and there.
+    /// Directories of a task's cgroups: one to find its processes by, and those of the wanted controllers
+    /// that are available.
     #[must_use]
     pub fn paths(&self, task: &str, wanted: &[Controller]) -> Vec<PathBuf> {
         let wanted = { wanted.iter() }.filter_map(|controller| self.controllers.get(controller));
@@ -134,7 +136,7 @@ impl CgroupHost {
         paths.into_iter().map(|parent| parent.join(&name)).collect()
     }
 
-    /// The tasks that have a cgroup of this owner, living or not.
+    /// Tasks that have a cgroup of this owner, live or not.
     #[must_use]
     pub fn tasks(&self) -> BTreeSet<String> {
         let mark = format!("{}.", self.owner);
@@ -151,13 +153,13 @@ impl CgroupHost {
     }
 }
 
-/// Our directory in a hierarchy, if we may have one.
+/// Returns the `muster` directory of a hierarchy, creating it; `None` without permission.
 fn made(mount: &Path) -> Option<PathBuf> {
     let parent = mount.join(PARENT);
     fs::create_dir_all(&parent).is_ok().then_some(parent)
 }
 
-/// Lets the cgroups of tasks on version 2 use a controller: every ancestor must pass it on.
+/// Enables a controller for the cgroups of tasks on version 2: every ancestor must delegate it.
 fn passes_on(mount: &Path, parent: &Path, controller: Controller) -> bool {
     let order = format!("+{controller}");
     [mount, parent]
@@ -165,8 +167,8 @@ fn passes_on(mount: &Path, parent: &Path, controller: Controller) -> bool {
         .all(|path| super::write_existing(&path.join("cgroup.subtree_control"), &order).is_ok())
 }
 
-/// Gives our directory all CPUs and memory nodes of the one above: on version 1 a new one has none, and nothing below
-/// it could have any.
+/// Gives the `muster` directory all CPUs and memory nodes of its parent: on version 1 a new directory has
+/// none, and its children could have none.
 fn inherits_cpus(parent: &Path) -> bool {
     ["cpuset.cpus", "cpuset.mems"].iter().all(|name| {
         let above = parent.parent().map(|above| fs::read_to_string(above.join(name)));
@@ -174,12 +176,12 @@ fn inherits_cpus(parent: &Path) -> bool {
     })
 }
 
-/// Where the hierarchies are mounted.
+/// Mount points of the hierarchies.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Mounts {
-    /// Version 2's.
+    /// Mount point of version 2.
     pub(super) unified: Option<PathBuf>,
-    /// Version 1's, by controller.
+    /// Mount points of version 1, by controller.
     pub(super) legacy: BTreeMap<String, PathBuf>,
 }
 
@@ -220,7 +222,7 @@ mod tests {
     fn a_task_has_one_directory_on_version_2_and_one_a_controller_on_hybrid_hosts() {
         let home = tempfile::tempdir().unwrap();
         let at = |name: &str| home.path().join(name);
-        // The likeness of version 2 passes memory and pids on, whatever is asked.
+        // The fake version 2 hierarchy delegates memory and pids, whatever is requested.
         for path in ["unified", "unified/muster"] {
             write(&at(path).join("cgroup.subtree_control"), "");
         }
@@ -282,7 +284,8 @@ mod tests {
 
     #[test]
     fn mounts_are_found_by_their_kind_and_options() {
-        let text = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n\
+        let text = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup \
+                    rw,relatime,cpu,cpuacct 0 0\n\
                     cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /second cgroup rw,cpu 0 0\n";
         let mounts = Mounts::of(&mount_table::parse(text.as_bytes()));
         assert_eq!(mounts.unified.unwrap(), Path::new("/sys/fs/cgroup/unified"));

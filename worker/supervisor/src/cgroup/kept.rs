@@ -1,8 +1,8 @@
-//! The cgroups of an ended task, for the next one of the same supervisor: the kernel takes long to make one that counts memory,
-//! and longer to be rid of it.
-//!
-//! Only those of version 1, which can be renamed and whose counter can be set back, and only for a task with the very same
-//! limits: such cgroups cannot be told from new ones. Where the first task changed, filled or overran them, they are removed.
+//! Cgroups of an ended task, kept for the next task of the same supervisor: creating a cgroup that counts
+//! memory is slow, and removing it is slower.
+//! Only version 1 cgroups are kept, because they can be renamed and their counters reset, and only for a task
+//! with identical limits: such cgroups are indistinguishable from new ones. If the first task changed, filled
+//! or exceeded them, they are removed.
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
@@ -10,18 +10,18 @@ use std::{fs, io};
 
 use crate::cgroup::{Cgroups, Limits, PROCESSES, make, text_of};
 
-/// The most memory that was charged to a cgroup of version 1 at a time.
+/// Peak memory charged to a version 1 cgroup.
 const PEAK: &str = "memory.max_usage_in_bytes";
-/// Whether a cgroup of version 1 lets its processes run.
+/// Freezer state of a version 1 cgroup.
 const FREEZER: &str = "freezer.state";
 
-/// Bytes that may still be charged to a cgroup: what the kernel keeps for the next charge, and names it remembers. Files that
-/// the last task has read are more, and would be its successor's.
+/// Maximum bytes that may remain charged to a reusable cgroup: the kernel's charge cache and cached names.
+/// Page cache of files read by the last task is larger, and would be charged to its successor.
 const CHARGED_REST_BYTES_MAX: u64 = 1 << 20;
-/// Links of a directory of the kernel's with none below it.
+/// Link count of a kernel directory without subdirectories.
 const LINKS_OF_LEAF: u64 = 2;
 
-/// They still have the last task's name. Dropped, they are removed.
+/// Cgroups that still carry the last task's name; removed on drop.
 #[derive(Debug)]
 pub(crate) struct KeptCgroups {
     cgroups: Cgroups,
@@ -29,13 +29,13 @@ pub(crate) struct KeptCgroups {
 }
 
 impl Cgroups {
-    /// Removes them, or keeps those that can be used again. Call it when nothing of the task lives.
+    /// Removes the cgroups, or keeps the reusable ones. Call it once no process of the task is alive.
     pub(crate) fn close(self, limits: Limits, may_keep: bool) -> Option<KeptCgroups> {
         if !may_keep || !self.are_reusable(&limits) {
             self.remove();
             return None;
         }
-        // Version 2's is the cheapest of them, and keeps its name.
+        // The version 2 cgroup is the cheapest one, and cannot be renamed.
         if let Some(unified) = self.unified_index() {
             Self::at(&self.0[unified..=unified]).remove();
             if self.0[unified].exists() {
@@ -53,7 +53,7 @@ impl Cgroups {
         })
     }
 
-    /// Whether those of version 1 are as a new task with these limits would get them.
+    /// Whether the version 1 cgroups equal new ones with these limits.
     fn are_reusable(&self, limits: &Limits) -> bool {
         let unified = self.unified_index();
         let mut legacy = (0..self.0.len()).filter(|index| Some(*index) != unified);
@@ -65,7 +65,7 @@ impl Cgroups {
             && self.memory_is_free(limits)
     }
 
-    /// Whether a process that came in would run.
+    /// Whether a process that enters would run.
     fn is_thawed(&self) -> bool {
         let mut freezers = self.likely(&[FREEZER]).filter(|(_, is_named)| *is_named);
         freezers.all(|(index, _)| {
@@ -74,7 +74,7 @@ impl Cgroups {
         })
     }
 
-    /// Whether nobody is in one of them, and nothing below it.
+    /// Whether a cgroup has no processes and no children.
     fn is_bare(&self, index: usize) -> bool {
         let list = self.file(index, PROCESSES).and_then(|file| text_of(&file));
         let metadata = self.0[index].metadata();
@@ -82,7 +82,7 @@ impl Cgroups {
             && metadata.is_ok_and(|metadata| metadata.nlink() == LINKS_OF_LEAF)
     }
 
-    /// Whether version 2 has no part in the limits, or is not there.
+    /// Whether version 2 takes no part in the limits, or is absent.
     fn unified_limits_nothing(&self) -> bool {
         let is_bare = || {
             self.unified().is_none_or(|path| {
@@ -93,7 +93,7 @@ impl Cgroups {
         *self.1.is_unified_bare.get_or_init(is_bare)
     }
 
-    /// Forgets how much memory the last task took.
+    /// Resets the memory peak counter.
     fn count_anew(&self, limits: &Limits) -> io::Result<()> {
         if limits.memory_bytes().is_none() {
             return Ok(());
@@ -119,7 +119,8 @@ impl Cgroups {
 }
 
 impl KeptCgroups {
-    /// Gives them to the next task, under its names; none if it needs others: then these are removed.
+    /// Passes the cgroups to the next task under its names; if it needs different ones, removes them and
+    /// returns `None`.
     pub(crate) fn pass_on(mut self, paths: &[PathBuf], limits: &Limits) -> Option<Cgroups> {
         let old = &self.cgroups.0;
         let is_same_place = |(old, new): (&PathBuf, &PathBuf)| old.parent() == new.parent();

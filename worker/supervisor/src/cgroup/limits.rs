@@ -1,4 +1,4 @@
-//! What a task's cgroups hold it to.
+//! Resource limits of a task's cgroups.
 
 use std::io;
 
@@ -8,46 +8,46 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::{Cgroups, devices};
 use crate::spec::{CpuPlace, TaskSpec};
 
-/// Microseconds in which a task may use its CPUs' time, where it is held to them: the kernel's own default.
+/// CPU quota period in microseconds: the kernel's default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
-/// Least time of that which the kernel takes for a quota.
+/// Smallest CPU quota that the kernel accepts, in microseconds.
 const CPU_QUOTA_MICROS_MIN: u64 = 1_000;
-/// Version 1's share of the CPUs that one whole CPU stands for, by the kernel's convention.
+/// Version 1 shares that equal one whole CPU, by the kernel's convention.
 const CPU_SHARES: u64 = 1_024;
-/// Least and greatest share that version 1 takes.
+/// Smallest and largest share that version 1 accepts.
 const CPU_SHARES_RANGE: (u64, u64) = (2, 262_144);
-/// Greatest weight that version 2 takes; the least is 1.
+/// Largest weight that version 2 accepts; the smallest is 1.
 const CPU_WEIGHT_MAX: u64 = 10_000;
 
-/// A device by its numbers.
+/// A device number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceNumber {
-    /// Which driver.
+    /// Number of the driver.
     pub major: u32,
-    /// Which of its devices.
+    /// Number of the device within its driver.
     pub minor: u32,
 }
 
-/// A task's part of the CPUs' time, in version 1's words, which the container engines have too.
+/// A task's share of CPU time in version 1 units, which container engines use too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CpuTime {
-    /// Its share where others want the CPUs as well.
+    /// Relative share while CPUs are contended.
     pub(crate) shares: u64,
-    /// What it is held to also while nobody else wants them.
+    /// Upper bound that also applies while CPUs are idle.
     pub(crate) quota: Option<CpuQuota>,
 }
 
-/// The time that a task may use of each period.
+/// CPU time that a task may use per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CpuQuota {
-    /// The time, in microseconds.
+    /// CPU time in microseconds.
     pub(crate) micros: u64,
-    /// The period, in microseconds.
+    /// Period in microseconds.
     pub(crate) period: u64,
 }
 
 impl CpuTime {
-    /// What thousandths of CPUs stand for, held to them or not; none if 0.
+    /// Converts thousandths of CPUs, `is_held` to a quota or not; `None` for 0.
     pub(crate) fn of(cpus_milli: u32, is_held: bool) -> Option<Self> {
         (cpus_milli > 0).then(|| Self {
             shares: shares(cpus_milli),
@@ -59,27 +59,27 @@ impl CpuTime {
     }
 }
 
-/// What a task is held to, as far as its cgroups can.
+/// Limits that cgroups enforce for a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Memory in MiB; none if 0.
+    /// Memory in MiB; 0 for no limit.
     memory_mib: u64,
-    /// Thousandths of CPUs: its weight among others. None if 0.
+    /// CPU weight in thousandths of CPUs; 0 for none.
     cpus_milli: u32,
-    /// Whether it is held to them also while nobody else wants them.
+    /// Whether the CPU amount is also an upper bound while CPUs are idle.
     cpu_quota: bool,
-    /// Processes and threads.
+    /// Maximum number of processes and threads.
     pids_max: Option<u32>,
-    /// Whether a container engine limits these as well.
+    /// Whether a container engine enforces these limits as well.
     has_engine: bool,
-    /// The CPUs that it is bound to.
+    /// CPUs that the task is bound to.
     cpuset: Option<CpuPlace>,
-    /// Devices that it may not open.
+    /// Devices that the task may not open.
     devices_denied: Vec<DeviceNumber>,
 }
 
 impl Limits {
-    /// What a task was given.
+    /// Derives the limits from a task's resources.
     pub(crate) fn of(spec: &TaskSpec) -> Self {
         let TaskAssignment {
             memory_mib,
@@ -102,7 +102,7 @@ impl Limits {
         self.pids_max.is_some()
     }
 
-    /// Bytes of memory; none if that is not limited.
+    /// Memory limit in bytes; `None` if there is none.
     pub(crate) const fn memory_bytes(&self) -> Option<u64> {
         match self.memory_mib {
             0 => None,
@@ -110,29 +110,30 @@ impl Limits {
         }
     }
 
-    /// Whether nothing is limited but memory and CPU time, which version 1 does by files that can be set again.
+    /// Whether only memory and CPU time are limited, which version 1 implements by files that can be
+    /// rewritten.
     pub(super) fn are_simple(&self) -> bool {
         self.pids_max.is_none() && self.cpuset.is_none() && self.devices_denied.is_empty()
     }
 
-    /// Puts them in force.
+    /// Applies the limits.
     pub(super) fn set(&self, cgroups: &Cgroups) -> Result<(), String> {
         self.memory(cgroups).map_err(|error| {
             format!(
-                "limiting its memory to {} MiB failed: {error}",
+                "setting the memory limit of {} MiB failed: {error}",
                 self.memory_mib
             )
         })?;
         self.cpus(cgroups)
-            .map_err(|error| format!("giving it its share of the CPUs failed: {error}"))?;
+            .map_err(|error| format!("setting the CPU share failed: {error}"))?;
         self.processes(cgroups)?;
         self.cpuset(cgroups)
-            .map_err(|error| format!("binding it to its CPUs failed: {error}"))?;
+            .map_err(|error| format!("binding to CPUs failed: {error}"))?;
         self.devices(cgroups)
-            .map_err(|error| format!("keeping it from others' GPUs failed: {error}"))
+            .map_err(|error| format!("denying access to other GPUs failed: {error}"))
     }
 
-    /// Swap is no way out: what it was given is what it has.
+    /// Swap is limited too, so that it does not extend the memory limit.
     fn memory(&self, cgroups: &Cgroups) -> io::Result<()> {
         if self.memory_mib == 0 {
             return Ok(());
@@ -170,9 +171,11 @@ impl Limits {
         match cgroups.write("pids.max", &max.to_string()) {
             Ok(is_set) if is_set || self.has_engine => Ok(()),
             Ok(_) => Err(format!(
-                "limiting its processes to {max} failed: this host has no cgroup controller `pids` for us"
+                "setting the process limit of {max} failed: no usable cgroup controller `pids` on this host"
             )),
-            Err(error) => Err(format!("limiting its processes to {max} failed: {error}")),
+            Err(error) => Err(format!(
+                "setting the process limit of {max} failed: {error}"
+            )),
         }
     }
 
@@ -181,7 +184,7 @@ impl Limits {
             return Ok(());
         };
         cgroups.write("cpuset.cpus", &list(cpus))?;
-        // Memory of other nodes is slower, but none at all is worse: it is only asked for later.
+        // Remote memory is slower but better than none: local nodes are only preferred, later.
         cgroups.inherit("cpuset.mems")
     }
 
@@ -199,13 +202,13 @@ impl Limits {
     }
 }
 
-/// Numbers as the kernel lists them.
+/// Formats numbers as the kernel lists them.
 fn list(numbers: &[u32]) -> String {
     let texts: Vec<String> = numbers.iter().map(u32::to_string).collect();
     texts.join(",")
 }
 
-/// The time of each period that thousandths of CPUs stand for.
+/// CPU time per period, in microseconds, for thousandths of CPUs.
 fn quota_micros(cpus_milli: u32) -> u64 {
     let quota = u64::from(cpus_milli) * CPU_PERIOD_MICROS / 1_000;
     quota.max(CPU_QUOTA_MICROS_MIN)
@@ -216,7 +219,8 @@ fn shares(cpus_milli: u32) -> u64 {
     (u64::from(cpus_milli) * CPU_SHARES / 1_000).clamp(least, greatest)
 }
 
-/// Version 2's weight for version 1's share: both scales from end to end, as systemd and the container runtimes have it.
+/// Converts a version 1 share to a version 2 weight: scales mapped end to end, as systemd and the container
+/// runtimes do.
 const fn weight(shares: u64) -> u64 {
     let (least, greatest) = CPU_SHARES_RANGE;
     1 + (shares - least) * (CPU_WEIGHT_MAX - 1) / (greatest - least)
@@ -245,7 +249,7 @@ mod tests {
         }
     }
 
-    /// What the files of a cgroup's likeness hold after the limits were set; what lies above it has these nodes.
+    /// Returns the contents of a fake cgroup's files after the limits were set; its parent has `nodes_above`.
     fn told(files: &[&str], nodes_above: &str) -> Vec<String> {
         let home = tempfile::tempdir().unwrap();
         let cgroup = home.path().join("task");

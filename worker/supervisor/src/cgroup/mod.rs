@@ -1,9 +1,9 @@
-//! A task's cgroups: the surest way to find and kill all that belongs to it, and what holds it to what it was given.
-//!
-//! A task has one directory for every hierarchy that something is wanted of: on version 2 that is one for all, on version
-//! 1 and on hybrid hosts one a controller. Nothing here asks which version a directory is of: the names of the kernel's
-//! files tell. Hosts that let us have none run tasks all the same: the supervisor finds a task's processes as their
-//! subreaper, and limits are promises that nobody enforces. What can be limited and is not fails the start.
+//! A task's cgroups: they find and kill all of its processes and enforce its resource limits.
+//! A task has one directory for every hierarchy that is needed: on version 2 one in total, on version 1 and
+//! hybrid hosts one per controller. The code here does not ask for the version of a directory; the names of
+//! the kernel's files show it. A host without usable cgroups still runs tasks: the supervisor finds a task's
+//! processes as their subreaper, and limits are not enforced. Where a limit can be enforced and setting it
+//! fails, the start fails.
 
 mod devices;
 mod host;
@@ -29,31 +29,31 @@ pub use limits::DeviceNumber;
 pub(crate) use limits::{CpuQuota, CpuTime, Limits};
 pub(crate) use watch::MemoryWatch;
 
-/// Bytes that the kernel charges to a cgroup at a time, on machines with pages of 64 KiB too.
+/// Largest amount that the kernel charges to a cgroup at a time, including machines with pages of 64 KiB.
 const CHARGED_BYTES_MAX: u64 = 4 << 20;
-/// The list of a cgroup's processes.
+/// Process list of a cgroup.
 const PROCESSES: &str = "cgroup.procs";
-/// The list of the threads of one of version 1.
+/// Thread list of a version 1 cgroup.
 const THREADS: &str = "tasks";
-/// Bytes that are read of such a file at a time.
+/// Bytes read of such a file at a time.
 const FILE_BYTES: usize = 1_024;
-/// The cgroup of a process of ours, within a task's.
+/// Name of the inner cgroup of a helper process, within a task's cgroup.
 const INNER: &str = "runner";
 
 /// The cgroups of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroups(Vec<PathBuf>, Known);
 
-/// What was found out of them, and their files that are open: a task of the same supervisor may have some of them next.
+/// Cached facts and open files of the cgroups: the next task of the same supervisor may reuse some of them.
 #[derive(Debug, Default)]
 struct Known {
     files: RefCell<BTreeMap<(usize, String), Arc<File>>>,
     unified: OnceCell<Option<usize>>,
-    /// Whether that one has no controllers.
+    /// Whether the version 2 directory has no controllers.
     is_unified_bare: OnceCell<bool>,
 }
 
-/// Nobody else needs to know: it can be found out again.
+/// A clone starts with an empty cache, which refills on demand.
 impl Clone for Known {
     fn clone(&self) -> Self {
         Self::default()
@@ -69,18 +69,18 @@ impl PartialEq for Known {
 impl Eq for Known {}
 
 impl Cgroups {
-    /// Makes them, or opens those that are there, with these limits in force. What was made before something failed is
-    /// removed again.
+    /// Creates the cgroups, or opens existing ones, with these limits applied. On an error, removes what it
+    /// created.
     ///
     /// # Errors
-    /// In words for the user: what could not be made or limited, and why.
+    /// A message for the user: what could not be created or limited, and why.
     pub(crate) fn create(paths: &[PathBuf], limits: &Limits) -> Result<Self, String> {
         let cgroups = Self::at(paths);
         let made = paths
             .iter()
             .try_for_each(|path| {
                 make(path).map_err(|error| {
-                    format!("making its cgroup {} failed: {error}", path.display())
+                    format!("creating the cgroup {} failed: {error}", path.display())
                 })
             })
             .and_then(|()| limits.set(&cgroups));
@@ -90,13 +90,13 @@ impl Cgroups {
         made.map(|()| cgroups)
     }
 
-    /// Those that lie at these paths, if any do.
+    /// Opens the cgroups at these paths, if any exist.
     #[must_use]
     pub fn at(paths: &[PathBuf]) -> Self {
         Self(paths.to_vec(), Known::default())
     }
 
-    /// The cgroups of the same path in all hierarchies of this host: engines make a container's in each.
+    /// Cgroups of the same path in all hierarchies of this host: engines create a container's cgroup in each.
     #[must_use]
     pub fn likewise(path: &Path) -> Self {
         let mounts = mount_table::own().unwrap_or_default();
@@ -109,17 +109,18 @@ impl Cgroups {
         Self(all.collect(), Known::default())
     }
 
-    /// The files by which a process of one thread moves itself into the cgroups, with all that it will start: it writes `0` into
-    /// each.
+    /// Files by which a single-threaded process moves itself, with all its later children, into the cgroups:
+    /// it writes `0` into each.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub(crate) fn doors(&self) -> io::Result<Vec<Arc<File>>> {
         (0..self.0.len()).map(|index| self.door(index)).collect()
     }
 
-    /// A thread that moves itself stops nobody. For a process, of however few threads, the kernel keeps the whole machine from
-    /// forking, which takes it milliseconds; but version 2 lets no thread move alone.
+    /// A thread that moves itself blocks no other process. To move a whole process, even with few threads,
+    /// the kernel blocks all forks on the machine, for milliseconds; but version 2 does not move single
+    /// threads.
     fn door(&self, index: usize) -> io::Result<Arc<File>> {
         if self.unified_index() == Some(index) {
             return self.file(index, PROCESSES);
@@ -127,11 +128,11 @@ impl Cgroups {
         self.file(index, THREADS)
     }
 
-    /// The same for a process that has other cgroups made below these: on version 2, a cgroup that holds others holds no
-    /// processes itself.
+    /// Like `doors`, for a process that gets child cgroups created below: on version 2, a cgroup with
+    /// children holds no processes itself.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub(crate) fn inner_doors(&self) -> io::Result<Vec<Arc<File>>> {
         let inner = self.0.iter().map(|path| {
             let is_unified = path.join("cgroup.controllers").exists();
@@ -144,7 +145,7 @@ impl Cgroups {
         Self::at(&inner.collect::<io::Result<Vec<PathBuf>>>()?).doors()
     }
 
-    /// The directory among them that is of version 2, if one is. They must have been made.
+    /// The version 2 directory, if there is one. The directories must exist.
     fn unified(&self) -> Option<&Path> {
         self.0.get(self.unified_index()?).map(PathBuf::as_path)
     }
@@ -154,7 +155,7 @@ impl Cgroups {
         *self.1.unified.get_or_init(find)
     }
 
-    /// A file of one of them, which stays open.
+    /// Opens a file of one of the cgroups and keeps it open.
     fn file(&self, index: usize, name: &str) -> io::Result<Arc<File>> {
         let key = (index, name.to_owned());
         if let Some(file) = self.1.files.borrow().get(&key) {
@@ -171,13 +172,14 @@ impl Cgroups {
         Ok(file)
     }
 
-    /// Kills all processes in them, those started meanwhile included; no error if they are gone.
+    /// Kills all processes in the cgroups, including those started meanwhile; does nothing if the cgroups are
+    /// gone.
     pub fn kill(&self) {
         if { self.0.iter() }.any(|path| fs::write(path.join("cgroup.kill"), "1").is_ok()) {
             return;
         }
-        // Version 1 and kernels before 5.14 have no such file. Frozen, nobody forks while we look; where nothing can
-        // be frozen, the caller repeats until none is left.
+        // Version 1 and kernels before 5.14 have no such file. Freezing prevents forks during the scan; where
+        // freezing is impossible, the caller repeats until no process is left.
         let frozen = self.freeze(true);
         for pid in self.processes() {
             kill_pid(pid);
@@ -187,7 +189,7 @@ impl Cgroups {
         }
     }
 
-    /// Stops all processes in them where they are, or lets them go on. False if the host cannot.
+    /// Freezes or thaws all processes in the cgroups. False if the host cannot.
     pub fn freeze(&self, frozen: bool) -> bool {
         let legacy = if frozen { "FROZEN" } else { "THAWED" };
         let unified = if frozen { "1" } else { "0" };
@@ -197,7 +199,7 @@ impl Cgroups {
         })
     }
 
-    /// Whether no process is in them, or below.
+    /// Whether the cgroups and their children hold no process.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.with_all_below().iter().all(|path| {
@@ -206,13 +208,14 @@ impl Cgroups {
         })
     }
 
-    /// Removes them, and what an engine made below them; one that still holds a dying process is removed by the next clean-up.
+    /// Removes the cgroups and children that an engine created; one that still holds a dying process is left
+    /// to the next clean-up.
     pub fn remove(&self) {
         let remains = |path: &&PathBuf| {
             let removed = fs::remove_dir(path);
             removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
         };
-        // Mostly nothing was made below them.
+        // Usually there are no children.
         let rest: Vec<PathBuf> = self.0.iter().filter(remains).cloned().collect();
         let rest = Self::at(&rest);
         for path in rest.with_all_below().iter().rev() {
@@ -220,7 +223,7 @@ impl Cgroups {
         }
     }
 
-    /// What the memory in them came to; none if nothing counts it.
+    /// Memory statistics of the cgroups; `None` if nothing counts memory.
     pub(crate) fn memory(&self) -> Option<MemoryEnd> {
         let number = |names: &[&str]| self.read(names)?.trim().parse().ok();
         Some(MemoryEnd {
@@ -229,14 +232,15 @@ impl Cgroups {
         })
     }
 
-    /// Whether the kernel killed any of their processes for want of memory: the host's, or that of their limit.
+    /// Whether the kernel's OOM killer ended a process of the cgroups: for lack of host memory or because of
+    /// their limit.
     pub(crate) fn memory_shortage(&self) -> Option<Shortage> {
         let events = self.read(&["memory.events", "memory.oom_control"])?;
         if count(&events, "oom_kill") == 0 {
             return None;
         }
-        // Version 2 counts each time that the limit left no way out. Of version 1's counters some kernels keep none; there
-        // the limit is what was met if the peak came as close to it as the kernel charges memory.
+        // Version 2 counts each time that the limit caused an OOM. Some kernels do not keep version 1's
+        // counters; there the limit counts as reached if the peak came within one charge of it.
         let is_met = |memory: MemoryEnd| {
             memory.limit_bytes.saturating_sub(memory.peak_bytes) < CHARGED_BYTES_MAX
         };
@@ -251,13 +255,13 @@ impl Cgroups {
         })
     }
 
-    /// How often their limit of processes refused one.
+    /// Number of forks that the process limit refused.
     pub(crate) fn processes_refused(&self) -> u64 {
         let events = self.read(&["pids.events"]);
         events.map_or(0, |events| count(&events, "max"))
     }
 
-    /// The processes in any of them, and below.
+    /// Processes in the cgroups and their children.
     fn processes(&self) -> Vec<i32> {
         let all = self.with_all_below();
         let lists =
@@ -271,7 +275,7 @@ impl Cgroups {
         pids
     }
 
-    /// Their directories, and those of all cgroups below them, each after the one that it lies in.
+    /// The directories and all descendants, parents first.
     fn with_all_below(&self) -> Vec<PathBuf> {
         let mut all = self.0.clone();
         let mut next = 0;
@@ -284,7 +288,7 @@ impl Cgroups {
         all
     }
 
-    /// What the first file of one of these names says: version 2's and version 1's.
+    /// Content of the first existing file of these names: version 2's and version 1's.
     fn read(&self, names: &[&str]) -> Option<String> {
         let mut files = self.likely(names).flat_map(|(index, is_legacy)| {
             let count = names.len();
@@ -300,7 +304,8 @@ impl Cgroups {
             .map(|found| found.is_some())
     }
 
-    /// Writes to the first file of one of these names what belongs into it. Gives which it was; none if there is none.
+    /// Writes to the first existing file of these names its text. Returns the file's index; `None` if none
+    /// exists.
     fn write_either(&self, all: &[(&str, &str)]) -> io::Result<Option<usize>> {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
         for (path, is_legacy) in { self.likely(&names) }.map(|(index, is)| (&self.0[index], is)) {
@@ -317,9 +322,9 @@ impl Cgroups {
         Ok(None)
     }
 
-    /// The places of all directories; first that of the hierarchy whose mount has its name from the controller of these files,
-    /// as is the custom with version 1, whose names come last: to look for a file where it is not costs the kernel more
-    /// than to find it. True for that one.
+    /// All directories, most likely first: the one whose mount is named after the controller of these files,
+    /// as is customary with version 1, whose names come last. Looking up an absent file costs the kernel more
+    /// than finding an existing one. True marks the likely directory.
     fn likely(&self, names: &[&str]) -> impl Iterator<Item = (usize, bool)> {
         let controller = { names.first() }.and_then(|name| name.split('.').next());
         let is_named = move |index: &usize| {
@@ -337,15 +342,15 @@ impl Cgroups {
 }
 
 impl Cgroups {
-    /// Gives the first one that has such a file what the directory above has in its own: version 1 takes no process before
-    /// CPUs and memory are both set.
+    /// Copies the parent's value into the first directory that has such a file: version 1 accepts no process
+    /// before CPUs and memory nodes are both set.
     fn inherit(&self, name: &str) -> io::Result<()> {
         let own = self.0.iter().find(|path| path.join(name).exists());
         let Some((path, above)) = own.and_then(|path| Some((path, path.parent()?))) else {
             return Ok(());
         };
         let text = fs::read_to_string(above.join(name))?;
-        // On version 2 nothing stands for all of the directory above, as in a new directory.
+        // On version 2 an empty value means all of the parent's, as in a new directory.
         if text.trim().is_empty() {
             return Ok(());
         }
@@ -353,27 +358,27 @@ impl Cgroups {
     }
 }
 
-/// The path of a cgroup within its hierarchy, as container engines take it.
+/// Path of a cgroup within its hierarchy, as container engines take it.
 pub(crate) fn below_mount(cgroup: &Path) -> Option<String> {
     let mounts = mount_table::own().ok()?;
     let mut below = points(&mounts).filter_map(|point| cgroup.strip_prefix(point).ok());
     below.next().map(|path| format!("/{}", path.display()))
 }
 
-/// Where hierarchies of cgroups are mounted.
+/// Mount points of cgroup hierarchies.
 fn points(mounts: &[Mount]) -> impl Iterator<Item = &Path> {
     let hierarchies = mounts.iter().filter(|mount| mount.kind.starts_with("cgroup"));
     hierarchies.map(|mount| mount.point.as_path())
 }
 
-/// Where the memory lacked for which the kernel killed.
+/// Whose memory was exhausted when the OOM killer acted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
     OfItsLimit,
     OfTheHost,
 }
 
-/// Makes a directory that may be there; its parent too, should somebody have removed it.
+/// Creates a directory that may already exist, and its parent if that was removed.
 fn make(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -382,14 +387,14 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What a file of the kernel's says now.
+/// Reads the current content of a kernel file.
 fn text_of(file: &File) -> io::Result<String> {
     let mut text = Vec::new();
     let mut buffer = [0u8; FILE_BYTES];
     loop {
         let count = file.read_at(&mut buffer, text.len() as u64)?;
         text.extend_from_slice(&buffer[..count]);
-        // The kernel gives all that fits.
+        // The kernel returns all that fits.
         if count < FILE_BYTES {
             break;
         }
@@ -397,13 +402,13 @@ fn text_of(file: &File) -> io::Result<String> {
     String::from_utf8(text).map_err(io::Error::other)
 }
 
-/// Writes to a file that the kernel made: where it made none, none is made.
+/// Writes to a file that the kernel created; never creates one.
 fn write_existing(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(path)?;
     io::Write::write_all(&mut file, text.as_bytes())
 }
 
-/// The number behind a name in a list of `name number` lines; 0 if it is not there.
+/// Value of a name in a list of `name number` lines; 0 if absent.
 fn count(events: &str, name: &str) -> u64 {
     { events.lines() }
         .filter_map(|line| {
@@ -422,7 +427,7 @@ fn count(events: &str, name: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// Directories that look like the kernel's, with these files.
+    /// A fake cgroup directory with these files.
     fn likeness(files: &[(&str, &str)]) -> (tempfile::TempDir, Cgroups) {
         let home = tempfile::tempdir().unwrap();
         for (name, text) in files {

@@ -1,5 +1,5 @@
-//! Notice of cgroups whose memory limit left the kernel no way out but to kill, while they are there: that of a container goes
-//! with its end, and so does what it counted.
+//! Watches cgroups for out-of-memory events while they exist: a container's cgroup is removed when it ends,
+//! with its counters.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,9 +14,9 @@ use crate::mount_table;
 use crate::cgroup::host::Mounts;
 use crate::cgroup::{count, text_of, write_existing};
 
-/// Version 2's counters.
+/// Counters of version 2.
 const EVENTS: &str = "memory.events";
-/// Version 1's, and the file by which it takes orders to notify.
+/// Counters of version 1, and the file that registers notifications.
 const LEGACY_EVENTS: &str = "memory.oom_control";
 const LEGACY_ORDERS: &str = "cgroup.event_control";
 
@@ -27,32 +27,32 @@ pub(crate) struct MemoryWatch {
     has_run_out: bool,
 }
 
-/// One of them.
+/// A watched cgroup.
 #[derive(Debug)]
 enum Watched {
-    /// Of version 2: its counters.
+    /// Version 2: its counters.
     Unified(File),
-    /// Of version 1: what counts the notices, and its counters.
+    /// Version 1: the notification counter and the counters.
     Legacy(OwnedFd, File),
 }
 
 impl MemoryWatch {
-    /// Watches these from now on. One that counts no memory, or that cannot be watched, is left out: what others say of it is
-    /// all there is then.
+    /// Starts watching these cgroups. A cgroup that does not count memory or cannot be watched is skipped;
+    /// other sources have to suffice then.
     pub(crate) fn add(&mut self, cgroups: &[PathBuf]) {
         let watched = { cgroups.iter() }.filter_map(|path| Watched::of(path).ok());
         self.watched.extend(watched);
     }
 
-    /// Watches that of a process from now on.
+    /// Starts watching the cgroup of a process.
     pub(crate) fn add_that_of(&mut self, pid: i32) {
         let mounts = mount_table::own().unwrap_or_default();
-        // Nothing of a process that has ended.
+        // An ended process has no cgroup to watch.
         let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         self.add(&places(&Mounts::of(&mounts), &own));
     }
 
-    /// What is to be polled for its sake.
+    /// Descriptors to poll.
     pub(crate) fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.watched.iter().map(|watched| match watched {
             Watched::Unified(events) => PollFd::new(events, PollFlags::PRI),
@@ -60,7 +60,7 @@ impl MemoryWatch {
         })
     }
 
-    /// Takes note of what happened meanwhile.
+    /// Collects pending notifications.
     pub(crate) fn look(&mut self) {
         let mut has_run_out = self.has_run_out;
         self.watched.retain(|watched| {
@@ -71,7 +71,7 @@ impl MemoryWatch {
         self.has_run_out = has_run_out;
     }
 
-    /// Whether any of them ran out of memory, as far as that was seen.
+    /// Whether an out-of-memory event was observed in any of them.
     pub(crate) const fn has_run_out(&self) -> bool {
         self.has_run_out
     }
@@ -91,7 +91,7 @@ impl Watched {
         Ok(Self::Legacy(notices, events))
     }
 
-    /// None once it is gone.
+    /// `None` once the cgroup is gone.
     fn has_run_out(&self) -> Option<bool> {
         match self {
             Self::Unified(events) => {
@@ -105,7 +105,7 @@ impl Watched {
                     Err(Errno::AGAIN) => return Some(false),
                     Err(_) => return None,
                 }
-                // Its removal is one notice more.
+                // The removal of a cgroup notifies once more.
                 let is_there = events.read_at(&mut [0u8], 0).is_ok();
                 (is_there || u64::from_ne_bytes(counter) > 1).then_some(true)
             }
@@ -113,7 +113,7 @@ impl Watched {
     }
 }
 
-/// Where the memory of a process is counted, by its list of cgroups.
+/// Directories that count the memory of a process, by its `/proc` cgroup list.
 fn places(mounts: &Mounts, own: &str) -> Vec<PathBuf> {
     let places = own.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);

@@ -1,7 +1,7 @@
-//! The end of a container whose runner is gone: killed in every way that there is, and gone before anybody is told so.
-//!
-//! Its first process is known by number once it was started, all of them by the control directory in their environment;
-//! what the engine may be starting at this moment, only the engine can tell.
+//! Removal of a container whose runner is gone: it is killed by all available means before its end is
+//! reported.
+//! Its first process is known by process id once it was started, all processes by the control directory in
+//! their environment; about a container being started at this moment, only the engine knows.
 
 use std::io;
 
@@ -13,19 +13,19 @@ use crate::process::{ProcessEntry, ProcessIdentity, carries, kill_pid, mark_of};
 /// What is left of a task's container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remains {
-    /// Nothing that lives, or ever will.
+    /// No live process, now or later.
     Nothing,
-    /// Something, or nobody can tell: why.
+    /// Possibly a live process; with the reason.
     Something(String),
 }
 
-/// Kills what is left of a task's container and removes it. Call it again until nothing is left.
+/// Kills what is left of a task's container and removes it. Call it repeatedly until nothing is left.
 ///
 /// # Errors
-/// What the file system says; then nobody can tell either.
+/// Errors of the file system; the state is unknown then.
 pub fn end(directory: &TaskDirectory) -> io::Result<Remains> {
     let record = match ContainerRecord::read(directory) {
-        // Torn by the death of its writer, before anything was made.
+        // Truncated by the death of its writer, before anything was created.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
         other => other?,
     };
@@ -43,15 +43,16 @@ pub fn end(directory: &TaskDirectory) -> io::Result<Remains> {
             ContainerRecord::forget(directory)?;
             Ok(Remains::Nothing)
         }
-        // Nothing is started by an engine that is not there, and what it had started was found above. Its records of the
-        // container are removed when it is there again.
+        // An absent engine starts nothing, and what it had started was found above. Its records of the
+        // container are removed when it is back.
         Err(error) if error.is_absent() => lives(directory, &record)
             .map(|lives| lives.map_or(Remains::Nothing, |_| Remains::Something(error.to_string()))),
         Err(error) => Ok(Remains::Something(error.to_string())),
     }
 }
 
-/// Removes a container if it is ours: another cluster on the same host may have one of the same name.
+/// Removes a container if it belongs to this worker: another cluster on the same host may have one of the
+/// same name.
 fn remove(record: &ContainerRecord) -> Result<(), EngineError> {
     let engine = Engine::at(&record.socket);
     match engine.inspect(&record.name)? {
@@ -62,14 +63,14 @@ fn remove(record: &ContainerRecord) -> Result<(), EngineError> {
     }
 }
 
-/// One of its processes that lives.
+/// Describes a live process of the container, if any.
 fn lives(directory: &TaskDirectory, record: &ContainerRecord) -> io::Result<Option<i32>> {
     let init = record.init.filter(ProcessIdentity::is_alive);
     let marked = marked(directory)?;
     Ok(marked.first().copied().or(init.map(|init| init.pid)))
 }
 
-/// Processes that carry the task's control directory in their environment, but for this one.
+/// Processes that carry the task's control directory in their environment, except this one.
 fn marked(directory: &TaskDirectory) -> io::Result<Vec<i32>> {
     let mark = mark_of(directory);
     let me = std::process::id().cast_signed();

@@ -1,4 +1,4 @@
-//! A container engine by its API: what podman and docker have in common.
+//! Client for the API that podman and docker have in common.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -12,17 +12,17 @@ use crate::container::http::{Exchange, Reply, Request, encoded};
 use crate::container::login::Login;
 use crate::run_id::RunId;
 
-/// How long an engine may be silent while it answers: starting and removing a container takes seconds where its disk is
-/// slow.
+/// Maximum silence of an engine before an answer: starting and removing a container takes seconds on a slow
+/// disk.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(120);
-/// How long an engine may be silent when it is asked who it is.
+/// Maximum silence of an engine when it is asked for its identity.
 const GREETING_MAX: Duration = Duration::from_secs(30);
-/// How long an engine may be silent while it fetches an image: it unpacks a layer of many GB without a word.
+/// Maximum silence of an engine while it pulls an image: it unpacks a layer of many GB without output.
 const PULL_SILENCE_MAX: Duration = Duration::from_secs(1_800);
 
-/// The label of every container of ours that says whose it is: the worker's id.
+/// Container label with the id of the worker that owns it.
 pub(super) const WORKER_LABEL: &str = "muster.worker";
-/// The label of every container of ours that says which attempt of a task runs in it.
+/// Container label with the attempt of the task that runs in it.
 pub(super) const RUN_LABEL: &str = "muster.run";
 
 /// A container engine behind a socket.
@@ -31,39 +31,39 @@ pub struct Engine {
     socket: PathBuf,
 }
 
-/// Why an engine did not do what it was asked for.
+/// Failure of an engine request.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// Nobody serves the socket.
-    #[error("no container engine answers at {}: {source}", socket.display())]
+    /// No process serves the socket.
+    #[error("no container engine at {}: {source}", socket.display())]
     Absent {
-        /// Where it should.
+        /// Path of the socket.
         socket: PathBuf,
-        /// What the kernel says.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The conversation broke.
-    #[error("{operation}: talking to the container engine failed: {source}")]
+    /// The connection broke.
+    #[error("{operation}: lost the container engine: {source}")]
     Broken {
-        /// What was asked for.
+        /// Requested operation.
         operation: &'static str,
-        /// What went wrong.
+        /// Cause.
         source: io::Error,
     },
-    /// The engine says no.
-    #[error("{operation}: the container engine says: {message} ({status})")]
+    /// The engine refused.
+    #[error("{operation}: container engine: {message} ({status})")]
     Refused {
-        /// What was asked for.
+        /// Requested operation.
         operation: &'static str,
-        /// The status of its answer.
+        /// HTTP status of the answer.
         status: u16,
-        /// Its words.
+        /// Message of the engine.
         message: String,
     },
 }
 
 impl EngineError {
-    /// Whether nobody serves the socket: then nothing is started by it either.
+    /// Whether no process serves the socket: then the engine cannot have started anything either.
     #[must_use]
     pub const fn is_absent(&self) -> bool {
         matches!(self, Self::Absent { .. })
@@ -74,7 +74,7 @@ impl EngineError {
     }
 }
 
-/// Who an engine is.
+/// Identity of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineIdentity {
     /// Whether it is podman, which has a second API of its own.
@@ -84,7 +84,7 @@ pub struct EngineIdentity {
 }
 
 impl EngineIdentity {
-    /// For people: `podman 4.3.1`.
+    /// Display name: `podman 4.3.1`.
     #[must_use]
     pub fn text(&self) -> String {
         let name = if self.is_podman { "podman" } else { "docker" };
@@ -92,29 +92,29 @@ impl EngineIdentity {
     }
 }
 
-/// How a container stands.
+/// State of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Standing {
-    /// Its first process, if it runs.
+    /// Process id of its first process, if it runs.
     pub(super) pid: Option<i32>,
-    /// Whether it runs, or is about to, also if it stands still now.
+    /// Whether it runs or is about to, including while paused.
     pub(super) is_running: bool,
-    /// Whether it stands still.
+    /// Whether it is paused.
     pub(super) is_paused: bool,
-    /// How it ended, by a shell's conventions.
+    /// Exit code by shell conventions.
     pub(super) exit_code: i32,
     /// Whether its memory limit ended it.
     pub(super) out_of_memory: bool,
-    /// Whose it is.
+    /// Worker that owns it.
     pub(super) worker: Option<String>,
 }
 
 /// A container of ours in the engine's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The engine's name for it.
+    /// The engine's id for it.
     pub id: String,
-    /// The attempt that it was made for.
+    /// The attempt that it was created for.
     pub run: Option<RunId>,
 }
 
@@ -164,7 +164,7 @@ struct ListAnswer {
 }
 
 impl Engine {
-    /// The engine behind a socket, whether it answers or not.
+    /// Client of the engine behind a socket, reachable or not.
     #[must_use]
     pub fn at(socket: &Path) -> Self {
         Self {
@@ -172,12 +172,12 @@ impl Engine {
         }
     }
 
-    /// Asks who it is.
+    /// Queries the engine's identity.
     ///
     /// # Errors
     /// See [`EngineError`].
     pub fn identify(&self) -> Result<EngineIdentity, EngineError> {
-        let operation = "asking who it is";
+        let operation = "identifying the engine";
         let exchange = self.begin(operation, ("GET", "/_ping"), None, GREETING_MAX)?;
         let reply = accepted(operation, exchange)?;
         Ok(match reply.header("libpod-api-version") {
@@ -192,16 +192,17 @@ impl Engine {
         })
     }
 
-    /// Whether containers can be put below a cgroup that we made: a systemd that manages them has slices instead.
+    /// Whether containers can be placed below a given cgroup: with the systemd cgroup driver, they go into
+    /// slices instead.
     pub(super) fn takes_cgroup_paths(&self) -> Result<bool, EngineError> {
-        let info = self.ask("asking about cgroups", ("GET", "/info"), None)?;
-        let info: Value = read("asking about cgroups", &info)?;
+        let info = self.ask("querying cgroup support", ("GET", "/info"), None)?;
+        let info: Value = read("querying cgroup support", &info)?;
         Ok(info["CgroupDriver"] == "cgroupfs")
     }
 
-    /// The engine's name for an image that it has; none if it does not have it.
+    /// The engine's id for an image; `None` if the image is not present.
     pub(super) fn image(&self, name: &str) -> Result<Option<String>, EngineError> {
-        let operation = "looking for the image";
+        let operation = "inspecting the image";
         let target = format!("/images/{}/json", encoded(name, true));
         match self.ask(operation, ("GET", &target), None) {
             Ok(reply) => Ok(Some(read::<IdAnswer>(operation, &reply)?.id)),
@@ -210,10 +211,11 @@ impl Engine {
         }
     }
 
-    /// Begins to fetch an image, without a login as far as the engine has none itself: the answer is a stream of JSON objects.
+    /// Begins to pull an image, with the engine's own login if none is given: the answer is a stream of JSON
+    /// objects.
     pub(super) fn pull(&self, name: &str, login: Option<&Login>) -> Result<Exchange, EngineError> {
-        let operation = "fetching the image";
-        // Without a tag, docker would fetch all there are.
+        let operation = "pulling the image";
+        // Without a tag, docker would pull all tags.
         let tag = if is_tagged(name) { "" } else { "&tag=latest" };
         let target = format!("/images/create?fromImage={}{tag}", encoded(name, false));
         let request = Request {
@@ -230,15 +232,15 @@ impl Engine {
         }
     }
 
-    /// Makes a container by a body of the API that has this target; gives the engine's name for it.
+    /// Creates a container by a request body for this API target; returns the engine's id for it.
     pub(super) fn create(&self, target: &str, body: &Value) -> Result<String, EngineError> {
-        let operation = "making the container";
+        let operation = "creating the container";
         let body = body.to_string();
         let reply = self.ask(operation, ("POST", target), Some(body.as_bytes()))?;
         Ok(read::<IdAnswer>(operation, &reply)?.id)
     }
 
-    /// Begins to read what a container prints.
+    /// Begins to read a container's output.
     pub(super) fn attach(&self, id: &str) -> Result<Exchange, EngineError> {
         let operation = "reading the container's output";
         let target = format!("/containers/{id}/attach?stream=1&stdout=1&stderr=1");
@@ -263,9 +265,9 @@ impl Engine {
             .map(|_| ())
     }
 
-    /// How a container stands; none if there is none.
+    /// State of a container; `None` if it does not exist.
     pub(super) fn inspect(&self, name: &str) -> Result<Option<Standing>, EngineError> {
-        let operation = "asking for the container";
+        let operation = "inspecting the container";
         let target = format!("/containers/{}/json", encoded(name, false));
         let answer: InspectAnswer = match self.ask(operation, ("GET", &target), None) {
             Ok(reply) => read(operation, &reply)?,
@@ -291,7 +293,7 @@ impl Engine {
         self.begin("waiting for the container", request, None, ANSWER_MAX)
     }
 
-    /// Sends a signal to a container's first process; no error if it has ended.
+    /// Sends a signal to a container's first process; ignored if it has ended.
     pub(super) fn signal(&self, id: &str, signal: i32) -> Result<(), EngineError> {
         let target = format!("/containers/{id}/kill?signal={signal}");
         match self.ask("signalling the container", ("POST", &target), None) {
@@ -303,16 +305,16 @@ impl Engine {
         }
     }
 
-    /// Has a container's processes stand still, or go on; no error if they do already.
+    /// Pauses or resumes a container; ignored if it is in that state already.
     pub(super) fn hold(&self, id: &str, still: bool) -> Result<(), EngineError> {
         let (operation, action) = match still {
-            true => ("having the container stand still", "pause"),
-            false => ("letting the container go on", "unpause"),
+            true => ("pausing the container", "pause"),
+            false => ("resuming the container", "unpause"),
         };
         let target = format!("/containers/{id}/{action}");
         match self.ask(operation, ("POST", &target), None) {
             Ok(_) => Ok(()),
-            // Engines differ in how they say that it does: by 304, 409 or 500.
+            // Engines report this state differently: by 304, 409 or 500.
             Err(error @ EngineError::Refused { .. }) => match self.inspect(id)? {
                 Some(standing) if standing.is_paused != still => Err(error),
                 _ => Ok(()),
@@ -321,7 +323,7 @@ impl Engine {
         }
     }
 
-    /// Kills and removes a container; no error if there is none.
+    /// Kills and removes a container; ignored if it does not exist.
     ///
     /// # Errors
     /// See [`EngineError`]: it may still run.
@@ -333,7 +335,7 @@ impl Engine {
         }
     }
 
-    /// All containers of a worker, whether they run or not.
+    /// Lists all containers of a worker, running or not.
     ///
     /// # Errors
     /// See [`EngineError`].
@@ -394,13 +396,13 @@ impl Engine {
     }
 }
 
-/// The whole answer, if it is not a refusal.
+/// The complete answer, unless it is a refusal.
 fn accepted(operation: &'static str, exchange: Exchange) -> Result<Reply, EngineError> {
     let reply = exchange.finish().map_err(EngineError::broken(operation))?;
     granted(operation, reply)
 }
 
-/// An answer, if it is not a refusal.
+/// The answer, unless it is a refusal.
 pub(super) fn granted(operation: &'static str, reply: Reply) -> Result<Reply, EngineError> {
     match reply.status {
         200..400 => Ok(reply),
@@ -412,7 +414,7 @@ pub(super) fn granted(operation: &'static str, reply: Reply) -> Result<Reply, En
     }
 }
 
-/// The refusal that an answer is.
+/// Converts an answer to a refusal.
 fn refused(operation: &'static str, exchange: Exchange) -> EngineError {
     match exchange.finish() {
         Ok(reply) => EngineError::Refused {
@@ -424,7 +426,7 @@ fn refused(operation: &'static str, exchange: Exchange) -> EngineError {
     }
 }
 
-/// What an engine says of a refusal, which should be `{"message": "..."}`.
+/// Message of a refusal, normally `{"message": "..."}`.
 fn words(body: &[u8]) -> String {
     match serde_json::from_slice::<MessageAnswer>(body) {
         Ok(answer) => answer.message,
@@ -442,13 +444,13 @@ pub(super) fn read<T: DeserializeOwned>(
     })
 }
 
-/// The version in docker's name for itself: `Docker/27.3.1 (linux)`.
+/// Version in docker's server name: `Docker/27.3.1 (linux)`.
 fn docker_version(server: &str) -> &str {
     let rest = server.split_once('/').map_or(server, |(_, rest)| rest);
     rest.split(' ').next().unwrap_or(rest)
 }
 
-/// Whether an image's name says which one of its versions: by tag or by digest.
+/// Whether an image's name has a tag or a digest.
 fn is_tagged(name: &str) -> bool {
     let last = name.rsplit('/').next().unwrap_or(name);
     last.contains(':') || last.contains('@')

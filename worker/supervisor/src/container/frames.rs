@@ -1,26 +1,26 @@
-//! What a container prints, as engines send it: pieces of both streams, each with a head of eight bytes; from a terminal,
-//! which has one stream, as it is.
+//! Output of a container as engines send it: frames of both streams, each with a header of eight bytes; from
+//! a terminal, which has one stream, raw.
 
 use std::io::{self, ErrorKind};
 
 use crate::segments::OutputStream;
 
-/// Bytes of the head of a piece: the stream's number, three zeros, and the length, most significant byte first.
+/// Frame header size: the stream's number, three zeros, and the length, most significant byte first.
 const HEAD_BYTES: usize = 8;
-/// The number of standard error; anything else is standard output.
+/// Stream number of standard error; anything else is standard output.
 const STDERR: u8 = 2;
 
-/// Pieces that were read and not yet written.
+/// Frames that were read and not yet written.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// Whether there are no heads: all is standard output.
+    /// Whether the data is raw: all is standard output.
     is_bare: bool,
     raw: Vec<u8>,
     current: Option<(OutputStream, usize)>,
 }
 
 impl Frames {
-    /// What a terminal prints.
+    /// Buffer for raw output of a terminal.
     pub(super) fn bare() -> Self {
         Self {
             is_bare: true,
@@ -28,16 +28,16 @@ impl Frames {
         }
     }
 
-    /// Takes what was read.
+    /// Appends received data.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.raw.extend_from_slice(bytes);
     }
 
-    /// Writes all that there is. The stream that takes nothing more now, if one does not: read nothing more before it
-    /// does.
+    /// Writes all buffered data. Returns the stream that blocks, if any: read nothing more before it accepts
+    /// data.
     ///
     /// # Errors
-    /// What writing says, other than that it would have to wait.
+    /// Errors of the write, except `WouldBlock`.
     pub(super) fn write(
         &mut self,
         mut write: impl FnMut(OutputStream, &[u8]) -> io::Result<usize>,
@@ -60,7 +60,7 @@ impl Frames {
         Ok(None)
     }
 
-    /// The piece that is being written, or the next one.
+    /// The frame that is being written, or the next one.
     fn piece(&mut self) -> Option<(OutputStream, usize)> {
         if self.is_bare {
             return (!self.raw.is_empty()).then_some((OutputStream::Stdout, self.raw.len()));
@@ -105,7 +105,7 @@ mod tests {
             for bytes in all.chunks(size) {
                 frames.push(bytes);
                 let blocked = frames.write(|stream, bytes| {
-                    // A pipe that takes two bytes at a time.
+                    // A pipe that accepts two bytes at a time.
                     let count = bytes.len().min(2);
                     match stream {
                         OutputStream::Stdout => out.extend(&bytes[..count]),

@@ -1,4 +1,4 @@
-//! A gang in containers: nobody says that a member is prepared before its image is on its host.
+//! Gangs in containers: a member reports that it is prepared only after its image is on its host.
 
 use std::process::Child;
 
@@ -11,11 +11,11 @@ use crate::supervise::{Supervisor, not_started};
 use crate::sys;
 
 impl Supervisor<'_> {
-    /// Has the image of the task's container on this host, if the task runs in one. A slow one holds its gang up, and
-    /// nobody has begun.
+    /// Fetches the image of the task's container to this host, if the task runs in one. A slow image delays
+    /// its gang, of which no member has begun.
     ///
     /// # Errors
-    /// How the task ends whose image cannot be had, that was stopped meanwhile, or whose lease ran out.
+    /// The exit of the task if its image is unavailable, it was stopped meanwhile, or its lease expired.
     pub(crate) fn fetch_image(&mut self) -> Result<(), Exit> {
         if self.spec.assignment.execution.container.is_none() {
             return Ok(());
@@ -23,7 +23,7 @@ impl Supervisor<'_> {
         let mut command = preparation(self.directory);
         sys::set_up_in_child(&mut command, ChildSetup::helper(getpid()));
         let failed = |error: &dyn std::fmt::Display| {
-            not_started(&format!("fetching its image failed: {error}"))
+            not_started(&format!("pulling the image failed: {error}"))
         };
         let mut child = command.spawn().map_err(|error| failed(&error))?;
         let pid = Pid::from_child(&child);
@@ -35,7 +35,7 @@ impl Supervisor<'_> {
                 Ok(None) => {}
                 Err(error) => return Err(failed(&error)),
             }
-            // It cannot be released before it has said that it is prepared.
+            // The gang cannot be released before this member has reported that it is prepared.
             if let Err(exit) = self.hold_on(&[&ended]) {
                 end(&mut child);
                 return Err(exit);
@@ -45,11 +45,13 @@ impl Supervisor<'_> {
 
     fn unprepared(&self) -> Exit {
         let told = ContainerEnd::read(self.directory).start_error;
-        not_started(&told.unwrap_or_else(|| "fetching its image failed without a word".to_owned()))
+        not_started(
+            &told.unwrap_or_else(|| "pulling the image failed without a message".to_owned()),
+        )
     }
 }
 
-/// Ends it: the only errors are that it has ended.
+/// Ends the child: the only errors are that it has ended.
 fn end(child: &mut Child) {
     drop(child.kill());
     drop(child.wait());

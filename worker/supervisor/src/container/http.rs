@@ -1,5 +1,5 @@
-//! HTTP/1.1 over a Unix socket, as far as container engines need it: one request a connection, answers of known length,
-//! in chunks or to the end, and connections that become a stream.
+//! HTTP/1.1 over a Unix socket, as far as container engines need it: one request per connection, answers of
+//! known length, chunked or until close, and connections that become a stream.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -12,11 +12,11 @@ use httparse::{EMPTY_HEADER, Status};
 
 use crate::container::login::Login;
 
-/// Bytes of the head of an answer.
+/// Maximum size of an answer's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Headers of an answer.
+/// Maximum number of headers of an answer.
 const HEADERS_MAX: usize = 64;
-/// Bytes of an answer that nobody has taken yet: what engines say about a container is a hundredth of it.
+/// Maximum size of a buffered answer body: engines' answers about a container are a hundredth of it.
 const BODY_BYTES_MAX: usize = 4 << 20;
 /// Bytes read at a time.
 const READ_BYTES: usize = 16 << 10;
@@ -28,27 +28,27 @@ pub(super) struct Request<'a> {
     pub(super) method: &'static str,
     /// Path and query.
     pub(super) target: &'a str,
-    /// JSON; nothing if none.
+    /// JSON body, if any.
     pub(super) body: Option<&'a [u8]>,
     /// Whether the connection becomes a stream with the answer.
     pub(super) upgrade: bool,
-    /// For a registry, by way of the engine.
+    /// Registry login that the engine forwards.
     pub(super) login: Option<&'a Login>,
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
-    /// 200 and so on.
+    /// HTTP status.
     pub(super) status: u16,
-    /// Its headers.
+    /// Headers.
     pub(super) headers: Vec<(String, String)>,
-    /// What follows the head.
+    /// Body.
     pub(super) body: Vec<u8>,
 }
 
 impl Reply {
-    /// A header by its name in small letters.
+    /// A header by its lower-case name.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter();
         let found = headers.find(|(told, _)| told == name);
@@ -56,7 +56,7 @@ impl Reply {
     }
 }
 
-/// A request that was sent, and its answer as far as it has come.
+/// A sent request and its answer as received so far.
 #[derive(Debug)]
 pub(super) struct Exchange {
     stream: UnixStream,
@@ -65,7 +65,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Sends a request. Afterwards nothing may be silent for longer than `silence_max`.
+    /// Sends a request. From then on the connection times out after a silence of `silence_max`.
     pub(super) fn send(
         socket: &Path,
         request: &Request<'_>,
@@ -98,7 +98,7 @@ impl Exchange {
         })
     }
 
-    /// The whole answer.
+    /// Waits for the complete answer.
     pub(super) fn finish(mut self) -> io::Result<Reply> {
         while !self.decoder.is_done() {
             self.read()?;
@@ -110,7 +110,7 @@ impl Exchange {
         })
     }
 
-    /// The status, once the head has come: waits for it.
+    /// Waits for the status.
     pub(super) fn status(&mut self) -> io::Result<u16> {
         loop {
             if let Some(status) = self.decoder.status {
@@ -120,12 +120,11 @@ impl Exchange {
         }
     }
 
-    /// Reads what has come, or waits for something. False: the answer has ended.
+    /// Reads available data or waits for some. False if the answer has ended.
     ///
     /// # Errors
-    /// What the kernel says (`WouldBlock` if nothing has come and nobody waits, `TimedOut` if it was waited for in vain),
-    /// `UnexpectedEof` for an answer that was
-    /// cut off, `InvalidData` for what is none.
+    /// Errors of the kernel (`WouldBlock` if a non-blocking read has no data, `TimedOut` after the maximum
+    /// silence), `UnexpectedEof` for a truncated answer, `InvalidData` for malformed HTTP.
     pub(super) fn read(&mut self) -> io::Result<bool> {
         if self.decoder.is_done() {
             return Ok(false);
@@ -135,14 +134,14 @@ impl Exchange {
             Ok(count) => self.decoder.push(&bytes[..count])?,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock && !self.never_waits => {
-                return Err(io::Error::new(ErrorKind::TimedOut, "it does not answer"));
+                return Err(io::Error::new(ErrorKind::TimedOut, "no answer in time"));
             }
             Err(error) => return Err(error),
         }
         Ok(!self.decoder.is_done())
     }
 
-    /// The whole answer, if it has come by now: for one that waits for nothing.
+    /// The complete answer, if it has arrived by now: for non-blocking use.
     pub(super) fn finished(&mut self) -> io::Result<Option<Reply>> {
         while !self.decoder.is_done() {
             match self.read() {
@@ -158,27 +157,27 @@ impl Exchange {
         }))
     }
 
-    /// The status, if the head has come by now.
+    /// The status, if the head has arrived by now.
     pub(super) const fn status_so_far(&self) -> Option<u16> {
         self.decoder.status
     }
 
-    /// Sends more, once the connection is a stream; gives how much of it was taken.
+    /// Sends more, once the connection is a stream; returns the number of bytes accepted.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.write(bytes)
     }
 
-    /// Says that nothing more will be sent. What comes is read on.
+    /// Shuts down the sending side. Reading continues.
     pub(super) fn end_input(&self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)
     }
 
-    /// What has come of the body since the last call.
+    /// Takes the part of the body received since the last call.
     pub(super) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.decoder.body)
     }
 
-    /// From now on, reading waits for nothing.
+    /// Makes reads non-blocking from now on.
     pub(super) fn never_wait(&mut self) -> io::Result<()> {
         self.never_waits = true;
         self.stream.set_nonblocking(true)
@@ -191,7 +190,7 @@ impl AsFd for Exchange {
     }
 }
 
-/// An answer as it comes in, whatever its pieces.
+/// Incremental decoder of an answer.
 #[derive(Debug, Default)]
 struct Decoder {
     status: Option<u16>,
@@ -201,20 +200,20 @@ struct Decoder {
     body: Vec<u8>,
 }
 
-/// What comes next.
+/// Part of the answer that comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
     #[default]
     Head,
-    /// So many bytes of the body, which is one piece.
+    /// Remaining bytes of a body of known length.
     Whole(u64),
-    /// All that comes.
+    /// Everything until the connection closes.
     Stream,
     ChunkSize,
-    /// So many bytes of a chunk.
+    /// Remaining bytes of a chunk.
     Chunk(u64),
     ChunkEnd,
-    /// Nothing any more.
+    /// Nothing more.
     Done,
 }
 
@@ -223,7 +222,7 @@ impl Decoder {
         self.part == Part::Done
     }
 
-    /// Takes what was read; nothing read means that the other side hung up.
+    /// Appends received data; empty data means that the other side closed the connection.
     fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return self.hung_up();
@@ -231,7 +230,7 @@ impl Decoder {
         self.raw.extend_from_slice(bytes);
         while self.advance()? {}
         if self.body.len() > BODY_BYTES_MAX {
-            return Err(malformed("its answer is too long (BODY_BYTES_MAX)"));
+            return Err(malformed("answer too long (BODY_BYTES_MAX)"));
         }
         Ok(())
     }
@@ -244,7 +243,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Goes one part further; false if more must come for that.
+    /// Decodes one more part; false if more data is needed.
     fn advance(&mut self) -> io::Result<bool> {
         match self.part {
             Part::Head => self.head(),
@@ -275,7 +274,7 @@ impl Decoder {
             .map_err(|error| malformed(&error.to_string()))?;
         let Status::Complete(bytes) = parsed else {
             if self.raw.len() > HEAD_BYTES_MAX {
-                return Err(malformed("its head is too long (HEAD_BYTES_MAX)"));
+                return Err(malformed("head too long (HEAD_BYTES_MAX)"));
             }
             return Ok(false);
         };
@@ -302,11 +301,11 @@ impl Decoder {
                 Ok(true)
             }
             Ok(Status::Partial) => Ok(false),
-            Err(_) => Err(malformed("a chunk has no size")),
+            Err(_) => Err(malformed("chunk without size")),
         }
     }
 
-    /// Moves up to `left` bytes to the body; what is left of the part then, or what follows it.
+    /// Moves up to `left` bytes to the body; returns the rest of the part, or the next part.
     fn copy(&mut self, left: u64, rest: impl Fn(u64) -> Part, next: Part) -> bool {
         let count = self
             .raw
@@ -319,7 +318,7 @@ impl Decoder {
     }
 }
 
-/// What follows a head.
+/// The part that follows a head.
 fn part_after(status: u16, headers: &[httparse::Header<'_>]) -> io::Result<Part> {
     let find = |name: &str| {
         let mut headers = headers.iter();
@@ -340,18 +339,15 @@ fn part_after(status: u16, headers: &[httparse::Header<'_>]) -> io::Result<Part>
     match length.and_then(|text| text.parse().ok()) {
         Some(0) => Ok(Part::Done),
         Some(length) => Ok(Part::Whole(length)),
-        None => Err(malformed("its length is no number")),
+        None => Err(malformed("content length is not a number")),
     }
 }
 
 fn malformed(what: &str) -> io::Error {
-    io::Error::new(
-        ErrorKind::InvalidData,
-        format!("what it says is no HTTP: {what}"),
-    )
+    io::Error::new(ErrorKind::InvalidData, format!("malformed HTTP: {what}"))
 }
 
-/// A text as part of a request's target. Slashes stay if they are part of a path's name.
+/// Encodes a text for a request target. Slashes are kept if they are part of a path.
 pub(super) fn encoded(text: &str, keeps_slashes: bool) -> String {
     use std::fmt::Write as _;
     text.bytes().fold(String::new(), |mut encoded, byte| {
@@ -370,7 +366,7 @@ pub(super) fn encoded(text: &str, keeps_slashes: bool) -> String {
 mod tests {
     use super::*;
 
-    /// The answer in pieces of so many bytes.
+    /// Decodes an answer in pieces of `piece` bytes.
     fn decoded(answer: &[u8], piece: usize) -> io::Result<Decoder> {
         let mut decoder = Decoder::default();
         for bytes in answer.chunks(piece) {

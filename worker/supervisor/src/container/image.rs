@@ -1,4 +1,4 @@
-//! The image of a task's container: there before the container is made.
+//! Provision of the image of a task's container, before the container is created.
 
 use std::path::Path;
 
@@ -11,13 +11,14 @@ use crate::container::login::login;
 use crate::container::progress::Progress;
 use crate::output::complain;
 
-/// How often a pull that goes on says how far it is, in milliseconds.
+/// Interval between progress messages of a pull, in milliseconds.
 const PROGRESS_INTERVAL_MS: u64 = 5_000;
 
-/// Why an image cannot be had: what the job's owner reads.
+/// Why an image is unavailable; shown to the job's owner.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "IMAGE_UNAVAILABLE: the image `{image}` cannot be had: {why}; see that the name is right and that the engine of this \
+    "IMAGE_UNAVAILABLE: the image `{image}` cannot be had: {why}; see that the name is right and that the engine of \
+     this \
      host may fetch it, or put it on the host (pull: {})",
     policy_word(*.policy)
 )]
@@ -27,7 +28,7 @@ pub(super) struct ImageUnavailable {
     policy: PullPolicy,
 }
 
-/// One line of what an engine says of a pull.
+/// One progress line of a pull.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct PullEvent {
     /// The layer that it is about.
@@ -41,7 +42,7 @@ pub(super) struct PullEvent {
     error: Option<String>,
 }
 
-/// How far a layer is, in bytes.
+/// Progress of a layer, in bytes.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct PullAmounts {
     #[serde(default)]
@@ -50,8 +51,8 @@ pub(super) struct PullAmounts {
     pub(super) total: u64,
 }
 
-/// Has an image on this host by the container's policy; gives the engine's name for it. How it goes is said on standard
-/// error, which is the task's.
+/// Provides an image on this host by the container's pull policy; returns the engine's id for it. Progress
+/// goes to standard error, which is the task's.
 pub(super) fn obtain(
     engine: &Engine,
     container: &Container,
@@ -75,27 +76,27 @@ pub(super) fn obtain(
         return Ok(id);
     }
     if container.pull == PullPolicy::Never {
-        return Err(unavailable("the host does not have it".to_owned()));
+        return Err(unavailable("not present on the host".to_owned()));
     }
-    complain(&format!("fetching the image {}", container.image));
+    complain(&format!("pulling the image {}", container.image));
     let began_ms = boottime_ms();
     pull(engine, &container.image, auth_file).map_err(unavailable)?;
     let id = look()?;
     let took_ms = boottime_ms() - began_ms;
     complain(&format!(
-        "fetched the image {} in {took_ms} ms",
+        "pulled the image {} in {took_ms} ms",
         container.image
     ));
-    id.ok_or_else(|| unavailable("the engine fetched it and does not have it".to_owned()))
+    id.ok_or_else(|| unavailable("the engine pulled it but does not have it".to_owned()))
 }
 
-/// Fetches an image, or says why it cannot be fetched.
+/// Pulls an image, or returns why it cannot be pulled.
 fn pull(engine: &Engine, image: &str, auth_file: Option<&Path>) -> Result<(), String> {
     let login = auth_file.map(|file| login(file, image)).transpose();
     let login = login.map_err(|error| error.to_string())?.flatten();
     let mut exchange = { engine.pull(image, login.as_ref()) }.map_err(|error| error.to_string())?;
     let broken = |source| {
-        let operation = "fetching the image";
+        let operation = "pulling the image";
         EngineError::Broken { operation, source }.to_string()
     };
     let mut progress = Progress::default();
@@ -113,12 +114,12 @@ fn pull(engine: &Engine, image: &str, auth_file: Option<&Path>) -> Result<(), St
         }
         if boottime_ms() >= told_ms + PROGRESS_INTERVAL_MS {
             told_ms = boottime_ms();
-            complain(&format!("fetching the image {image}: {progress}"));
+            complain(&format!("pulling the image {image}: {progress}"));
         }
     }
 }
 
-/// What an engine says of a pull in one line. What is no such line says nothing.
+/// Applies a progress line of a pull. Other lines are ignored.
 fn hear(line: &[u8], progress: &mut Progress) -> Result<(), String> {
     let event: PullEvent = serde_json::from_slice(line).unwrap_or_default();
     match event.error {

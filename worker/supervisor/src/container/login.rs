@@ -1,6 +1,6 @@
-//! Logins at registries, from the file in which podman and docker keep them.
-//!
-//! It is read when an image is fetched, and what it says goes to the engine alone. Words about it never quote it.
+//! Registry logins from the file in which podman and docker store them.
+//! The file is read when an image is pulled, and its contents go to the engine alone. Messages about it never
+//! quote it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,12 +15,12 @@ use serde_json::json;
 
 use crate::limits::REGISTRY_AUTH_BYTES_MAX;
 
-/// The registry of images whose name says none.
+/// Registry of images whose name has none.
 const DEFAULT_REGISTRY: &str = "docker.io";
-/// What that is called in files, beside its own name.
+/// Other names of that registry in files.
 const DEFAULT_ALIASES: [&str; 2] = ["index.docker.io", "registry-1.docker.io"];
 
-/// A login, as the header `X-Registry-Auth` has it.
+/// A login in the encoding of the header `X-Registry-Auth`.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Login(String);
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Why a login cannot be had.
+/// Why a login is unavailable.
 #[derive(Debug, thiserror::Error)]
 #[error("the login at the registry `{registry}` cannot be read from {}: {why}", file.display())]
 pub(super) struct LoginError {
@@ -46,7 +46,7 @@ pub(super) struct LoginError {
     why: String,
 }
 
-/// The file, as far as it matters.
+/// The relevant part of the file.
 #[derive(Deserialize)]
 struct AuthFile {
     #[serde(default)]
@@ -62,10 +62,10 @@ struct Entry {
     identitytoken: Option<String>,
 }
 
-/// The login for an image; none if the file has none for its registry.
+/// The login for an image; `None` if the file has none for its registry.
 ///
 /// # Errors
-/// What is wrong with the file, without a word of what it holds.
+/// What is wrong with the file, without quoting its contents.
 pub(super) fn login(file: &Path, image: &str) -> Result<Option<Login>, LoginError> {
     let repository = repository(image);
     let failed = |why: String| LoginError {
@@ -77,7 +77,7 @@ pub(super) fn login(file: &Path, image: &str) -> Result<Option<Login>, LoginErro
     let parsed: AuthFile = serde_json::from_slice(&bytes).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         failed(format!(
-            "line {line}, column {column}: it is not what `podman login` or `docker login` write"
+            "line {line}, column {column}: not in the format of `podman login` or `docker login`"
         ))
     })?;
     let Some(entry) = entry(&parsed.auths, &repository) else {
@@ -96,7 +96,7 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
         .map_err(|error| error.to_string())?;
     if bytes.len() as u64 > REGISTRY_AUTH_BYTES_MAX {
         return Err(format!(
-            "it is over the limit of {REGISTRY_AUTH_BYTES_MAX} bytes (REGISTRY_AUTH_BYTES_MAX)"
+            "larger than the limit of {REGISTRY_AUTH_BYTES_MAX} bytes (REGISTRY_AUTH_BYTES_MAX)"
         ));
     }
     Ok(bytes)
@@ -129,7 +129,7 @@ fn known_as(host: &str) -> &str {
     }
 }
 
-/// The entry that says most of where a repository lies: podman knows logins for parts of a registry.
+/// The most specific entry for a repository: podman has logins for parts of a registry.
 fn entry<'a>(auths: &'a BTreeMap<String, Entry>, repository: &str) -> Option<&'a Entry> {
     let is_for = |place: &str| {
         let rest = repository.strip_prefix(place);
@@ -142,7 +142,8 @@ fn entry<'a>(auths: &'a BTreeMap<String, Entry>, repository: &str) -> Option<&'a
         .map(|(_, entry)| entry)
 }
 
-/// What a key of the file is about: docker writes addresses (`https://index.docker.io/v1/`), of which the host counts.
+/// The registry or repository of a key in the file: docker writes URLs (`https://index.docker.io/v1/`), of
+/// which only the host counts.
 fn place(key: &str) -> String {
     let address = { key.strip_prefix("https://") }.or_else(|| key.strip_prefix("http://"));
     let place = match address {
@@ -153,7 +154,7 @@ fn place(key: &str) -> String {
     format!("{}{}", known_as(host), &place[host.len()..])
 }
 
-/// What a registry is told, by the words of the engines' API.
+/// The login in the field names of the engines' API.
 fn said(entry: &Entry) -> Result<serde_json::Value, &'static str> {
     let given = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
     if let Some(token) = given(&entry.identitytoken) {
@@ -162,9 +163,8 @@ fn said(entry: &Entry) -> Result<serde_json::Value, &'static str> {
     if let (Some(username), Some(password)) = (given(&entry.username), given(&entry.password)) {
         return Ok(json!({"username": username, "password": password}));
     }
-    let auth = given(&entry.auth).ok_or(
-        "it names the registry without a login: one that a credential helper keeps cannot be used",
-    )?;
+    let auth = given(&entry.auth)
+        .ok_or("no login for the registry in the file: credential helpers are not supported")?;
     let malformed = "its `auth` is not the base64 of `user:password`";
     let bytes = STANDARD.decode(auth.trim()).map_err(|_| malformed)?;
     let text = String::from_utf8(bytes).map_err(|_| malformed)?;
@@ -182,7 +182,7 @@ fn said(entry: &Entry) -> Result<serde_json::Value, &'static str> {
 mod tests {
     use super::*;
 
-    /// What the file says for an image.
+    /// The login in a file's text for an image.
     fn found(text: &str, image: &str) -> Result<Option<serde_json::Value>, String> {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("auth.json");
@@ -274,7 +274,8 @@ mod tests {
         let error = login(Path::new("/nonexistent/auth.json"), "a").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the login at the registry `docker.io` cannot be read from /nonexistent/auth.json: No such file or directory \
+            "the login at the registry `docker.io` cannot be read from /nonexistent/auth.json: No such file or \
+             directory \
              (os error 2)"
         );
     }

@@ -1,10 +1,9 @@
 //! Tasks in containers.
-//!
-//! A container's processes are the engine's children, not ours. So that all else stays as it is, a small process stands
-//! in for them as the task's main process, the *runner*: it makes the container, copies its output, passes signals on, has it
-//! stand still and go on, waits for its end and ends the same way. Where the runner cannot see to the end itself because it was killed, its supervisor
-//! starts another one that only removes, and an agent that finds no supervisor does the same. A command beside the task has
-//! such a stand-in as well.
+//! A container's processes are children of the engine, not of the supervisor. To handle them like plain
+//! processes, a small proxy process runs as the task's main process, the *runner*: it creates the container,
+//! copies its output, forwards signals, pauses and resumes it, waits for its end and exits the same way. If
+//! the runner is killed, its supervisor starts a process that only removes the container, and an agent that
+//! finds no supervisor does the same. A command beside the task has such a proxy as well.
 
 mod beside;
 mod end;
@@ -44,19 +43,19 @@ use crate::directory::TaskDirectory;
 use crate::output::complain;
 use crate::process::CONTROL_VARIABLE;
 
-/// Asks a runner to have its container stand still. Of this and [`GO_ON`] the kernel keeps only the one that came last.
+/// Asks a runner to pause its container. Of this and [`GO_ON`] the kernel keeps only the last one.
 pub(crate) const STAND_STILL: Signal = Signal::TSTP;
-/// Asks a runner to let its container go on; no matter if it does.
+/// Asks a runner to resume its container, paused or not.
 pub(crate) const GO_ON: Signal = Signal::CONT;
 
-/// This program, also when its file was replaced meanwhile.
+/// This program, even if its file was replaced meanwhile.
 const THIS_PROGRAM: &str = "/proc/self/exe";
-/// Goes before the names of the container's variables in the runner's environment: they are not meant for the runner.
+/// Prefix of the container's variables in the runner's environment: they do not apply to the runner.
 const VARIABLE_PREFIX: &str = "container:";
 /// Pause between two attempts to remove a container.
 const REMOVE_RETRY: Duration = Duration::from_millis(200);
 
-/// What `supervise container <action> <task directory> [<request>]` does; none if there is no such action.
+/// Runs `supervise container <action> <task directory> [<request>]`; `None` if the action is unknown.
 pub(crate) fn act(
     action: &OsStr,
     directory: &TaskDirectory,
@@ -71,15 +70,15 @@ pub(crate) fn act(
     }
 }
 
-/// The command that has the image of a task's container on this host before the task is started; it succeeds once it is.
-/// Otherwise `container-end.json` in the task's directory says why not.
+/// Command that provides the image of a task's container on this host before the task is started, and
+/// succeeds once it is there. Otherwise `container-end.json` in the task's directory has the reason.
 fn preparation(directory: &TaskDirectory) -> Command {
     let mut command = action("prepare", directory.path());
     command.env_clear();
     command
 }
 
-/// The command that runs a task's container with this environment, and ends as it does.
+/// Command that runs a task's container with this environment, and exits the same way.
 pub(crate) fn runner(
     directory: &TaskDirectory,
     environment: &BTreeMap<OsString, OsString>,
@@ -91,14 +90,14 @@ pub(crate) fn runner(
         prefixed.push(name);
         command.env(prefixed, value);
     }
-    // By it the runner is found as one of the task's processes.
+    // The variable identifies the runner as one of the task's processes.
     if let Some(control) = environment.get(OsStr::new(CONTROL_VARIABLE)) {
         command.env(CONTROL_VARIABLE, control);
     }
     command
 }
 
-/// The command that kills and removes what is left of a task's container, and succeeds once nothing is.
+/// Command that kills and removes what is left of a task's container, and succeeds once nothing is.
 pub(crate) fn removal(directory: &Path) -> Command {
     let mut command = action("remove", directory);
     command
@@ -118,7 +117,7 @@ fn action(action: &str, directory: &Path) -> Command {
     command
 }
 
-/// The container's variables, as [`runner`] passed them.
+/// Variables of the container, as passed by [`runner`].
 fn variables() -> BTreeMap<String, String> {
     let all = std::env::vars_os().map(|(name, value)| {
         let text = |text: OsString| text.to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! What a task's container is made of, in the words of the engines' APIs.
+//! Specification of a task's container in the terms of the engines' APIs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,35 +14,35 @@ use crate::directory::TaskDirectory;
 use crate::run_id::RunId;
 use crate::spec::{EngineAccess, TaskSpec};
 
-/// The target by which docker's API makes containers, and podman's likeness of it.
+/// Target that creates containers in docker's API and in podman's compatible one.
 const CREATE: &str = "/containers/create";
-/// The target of podman's own API; version 4.0.0 of it is understood by all later ones.
+/// Target of podman's native API; all later versions understand version 4.0.0.
 const CREATE_BY_PODMAN: &str = "/v4.0.0/libpod/containers/create";
 /// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
 
-/// A container that is to be made.
+/// A container to be created.
 #[derive(Clone, Debug)]
 pub(super) struct Plan<'a> {
     pub(super) spec: &'a TaskSpec,
     pub(super) container: &'a Container,
     pub(super) access: &'a EngineAccess,
-    /// The engine's name for the image.
+    /// The engine's id for the image.
     pub(super) image: String,
-    /// The task's whole environment.
+    /// Complete environment of the task.
     pub(super) environment: BTreeMap<String, String>,
-    /// Where the program starts.
+    /// Working directory of the program.
     pub(super) working_directory: String,
-    /// Folders of the host that it sees at the same place, and that nobody can put anything else in the place of.
+    /// Host folders mounted at the same path, which no other user can replace.
     ours: Vec<Mount>,
-    /// What else it sees of the host, which the task's account may have in hand.
+    /// Other mounts, whose sources the task's account may control.
     pub(super) mounts: Vec<Mount>,
-    /// The cgroup that its own is to be below, if the engine takes one.
+    /// Cgroup to create the container's below, if the engine accepts one.
     pub(super) cgroup_parent: Option<String>,
 }
 
 impl<'a> Plan<'a> {
-    /// What the task's container is made of.
+    /// Derives the container from a task's specification.
     pub(super) fn new(
         (spec, container, access): (&'a TaskSpec, &'a Container, &'a EngineAccess),
         directory: &TaskDirectory,
@@ -63,7 +63,7 @@ impl<'a> Plan<'a> {
             ..same(path)
         });
         let checkpoints = same(&spec.checkpoint_directory);
-        // An account may also have the folder above, where it makes its own.
+        // The folder above may belong to the account too, which creates its own in it.
         let (of_account, of_others) = match spec.owner() {
             Some(_) => (Some(checkpoints), None),
             None => (None, Some(checkpoints)),
@@ -84,8 +84,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The request that makes it: target, the container's name, and body. Podman's likeness of docker's API knows no CDI
-    /// devices, so a container with GPUs is made by its own.
+    /// The request that creates it: target, container name, and body. Podman's docker-compatible API does not
+    /// support CDI devices, so a container with GPUs uses the native API.
     pub(super) fn request(&self, is_podman: bool) -> (String, String, Value) {
         let name = container_name(RunId::of(&self.spec.assignment));
         let (target, body) = match is_podman && !self.devices().is_empty() {
@@ -140,7 +140,7 @@ impl<'a> Plan<'a> {
             .collect()
     }
 
-    /// The body for docker, and for podman's likeness of it.
+    /// Body for docker's API and podman's compatible one.
     fn for_docker(&self) -> Value {
         let container = self.container;
         let variables = self.environment.iter();
@@ -158,8 +158,9 @@ impl<'a> Plan<'a> {
             "SecurityOpt": self.security_options(),
             "Mounts": mounts.collect::<Vec<_>>(),
             "PidsLimit": self.pids_max(),
-            // Not left to a cgroup around the container's: with systemd's driver there is none of ours. Memory with swap is as
-            // much as without: swap is no way out. 0 is no limit of either.
+            // Set here and not only by a cgroup around the container: with the systemd driver there is none.
+            // The limit of memory plus swap equals that of memory, so swap does not extend it. 0 means
+            // unlimited for both.
             "Memory": self.memory_bytes(),
             "MemorySwap": self.memory_bytes(),
             "Init": container.init,
@@ -211,21 +212,21 @@ impl<'a> Plan<'a> {
         body
     }
 
-    /// Who its processes are; the image's user if none.
+    /// User of its processes; the image's if `None`.
     fn user(&self) -> Option<String> {
         let account = rights::whose(self.container, &self.spec.identity);
         let account = account.map(|(account, group)| format!("{}:{group}", account.uid));
         account.or_else(|| self.container.user.clone())
     }
 
-    /// The groups that they have beside that user's.
+    /// Supplementary groups of that user.
     fn groups(&self) -> Option<Vec<String>> {
         let (account, first) = rights::whose(self.container, &self.spec.identity)?;
         let further = { account.groups.iter() }.filter(|group| **group != first);
         Some(further.map(ToString::to_string).collect())
     }
 
-    /// Where tasks have an account, no program of the image makes anybody more than that.
+    /// Where tasks have an account, no setuid program of the image gains more rights.
     const fn gains_no_rights(&self) -> bool {
         self.spec.identity.account.is_some()
     }
@@ -235,7 +236,7 @@ impl<'a> Plan<'a> {
         ["label=disable"].into_iter().chain(gains_none).collect()
     }
 
-    /// The body for podman's own API.
+    /// Body for podman's native API.
     fn for_podman(&self, name: &str) -> Value {
         let container = self.container;
         let mounts = self.all_mounts().map(|mount| {
@@ -301,7 +302,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Adds a field unless it is absent: engines take their defaults then.
+/// Adds a field unless it is absent: engines use their default then.
 fn put(body: &mut Value, name: &str, value: Option<impl Into<Value>>) {
     let fields: Option<&mut Map<String, Value>> = body.as_object_mut();
     if let (Some(fields), Some(value)) = (fields, value) {
@@ -309,7 +310,7 @@ fn put(body: &mut Value, name: &str, value: Option<impl Into<Value>>) {
     }
 }
 
-/// Numbers as the kernel lists them.
+/// Formats numbers as the kernel lists them.
 fn list(numbers: &[u32]) -> String {
     let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
     numbers.join(",")
@@ -319,7 +320,7 @@ fn given(words: &[String]) -> Option<Value> {
     (!words.is_empty()).then(|| json!(words))
 }
 
-/// `mode` or `mode:value`, as podman's own API has it.
+/// `mode` or `mode:value`, in the format of podman's native API.
 fn user_namespace(text: &str) -> Value {
     match text.split_once(':') {
         Some((mode, value)) => json!({"nsmode": mode, "value": value}),

@@ -1,16 +1,16 @@
-//! How far a pull is, by what the engine says of its layers.
+//! Progress of a pull, from the engine's messages about layers.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::container::image::{PullAmounts, PullEvent};
 
-/// Layers of an image that are counted: engines allow 127.
+/// Maximum number of counted layers: engines allow 127.
 const LAYERS_MAX: usize = 1_024;
 /// Bytes of a megabyte, as registries count them.
 const MEGABYTE: u64 = 1_000_000;
 
-/// How far a pull is. Podman says little of it, docker all.
+/// Progress of a pull. Podman reports little of it, docker all.
 #[derive(Debug, Default)]
 pub(super) struct Progress(BTreeMap<String, Layer>);
 
@@ -21,7 +21,7 @@ struct Layer {
 }
 
 impl Progress {
-    /// Takes a line of the engine's.
+    /// Applies a message of the engine.
     pub(super) fn note(&mut self, event: PullEvent) {
         let is_known = self.0.contains_key(&event.id);
         if event.id.is_empty() || (self.0.len() >= LAYERS_MAX && !is_known) {
@@ -38,7 +38,7 @@ impl Progress {
 impl fmt::Display for Progress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return formatter.write_str("the engine does not say how far it is");
+            return formatter.write_str("no progress information from the engine");
         }
         let done = self.0.values().filter(|layer| layer.is_done).count();
         let sum = |amount: fn(&PullAmounts) -> u64| {

@@ -1,10 +1,10 @@
-//! What is written down of a task's container, in the task's directory.
+//! Records about a task's container in the task's directory.
 //!
 //! | name | written by | what |
 //! |---|---|---|
-//! | `container.json` | its runner | before the container is made: where to look for it; gone when it is |
-//! | `image.json` | its runner, or what prepares it | the image that was fetched for it |
-//! | `container-end.json` | its runner | what the runner's own end cannot say; where the container is below our cgroup, from before it is made |
+//! | `container.json` | its runner | location of the container, before it is created; removed with it |
+//! | `image.json` | its runner, or the image preparation | the image that was pulled for it |
+//! | `container-end.json` | its runner | details of the end; if below the task's cgroup, written before creation |
 
 use std::io;
 use std::path::PathBuf;
@@ -16,42 +16,43 @@ use crate::files;
 use crate::process::ProcessIdentity;
 use crate::run_id::RunId;
 
-/// Where a container is, and what is known of it.
+/// Location of a container and its known state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ContainerRecord {
     /// Socket of its engine.
     pub(super) socket: PathBuf,
-    /// Its name.
+    /// Container name.
     pub(super) name: String,
-    /// The worker whose it is.
+    /// Worker that owns it.
     pub(super) worker: String,
-    /// Its first process, as the host sees it, once it was started.
+    /// First process, seen from the host, once it was started.
     #[serde(default)]
     pub(super) init: Option<ProcessIdentity>,
 }
 
-/// An image that is on the host.
+/// An image that is present on the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ImageRecord {
-    /// The engine's name for it.
+    /// The engine's id for it.
     pub(super) id: String,
 }
 
-/// What its runner's own end cannot say of a container.
+/// End details of a container that its runner's exit status cannot carry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContainerEnd {
-    /// Why it could not be started, or seen to its end.
+    /// Why it could not be started or followed to its end.
     #[serde(default)]
     pub(crate) start_error: Option<String>,
-    /// Whether its memory limit ended it, or a process of it, as the engine has it or was seen of its cgroup.
+    /// Whether its memory limit ended it or one of its processes, as reported by the engine or observed on
+    /// its cgroup.
     #[serde(default)]
     pub(crate) out_of_memory: bool,
-    /// Whether its cgroup lies below that of the task, which then counts what the container uses.
+    /// Whether its cgroup is below the task's, which then accounts for the container.
     #[serde(default)]
     pub(crate) is_below_ours: bool,
 }
 
-/// The name of the container of an attempt of a task.
+/// Container name for an attempt of a task.
 pub(crate) fn container_name(run: RunId) -> String {
     format!("muster-{run}")
 }
@@ -65,7 +66,7 @@ impl ContainerRecord {
         write(directory, "container.json", self)
     }
 
-    /// Forgets the container; no error if there is nothing to forget.
+    /// Removes the record of the container; ignored if there is none.
     pub(super) fn forget(directory: &TaskDirectory) -> io::Result<()> {
         match std::fs::remove_file(path(directory, "container.json")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -85,7 +86,7 @@ impl ImageRecord {
 }
 
 impl ContainerEnd {
-    /// What the runner left; nothing if it had nothing to say, or cannot be read.
+    /// The runner's record; empty if there is none, or it cannot be read.
     pub(crate) fn read(directory: &TaskDirectory) -> Self {
         files::read_json(&path(directory, "container-end.json"))
             .ok()

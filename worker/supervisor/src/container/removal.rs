@@ -1,4 +1,4 @@
-//! A supervisor's care for a container whose runner was killed: a process of its own removes what is left.
+//! Removal of a container whose runner was killed, by a separate process of its supervisor.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::directory::TaskDirectory;
 use crate::process::{ProcessEntry, ProcessIdentity, descendants};
 use crate::sys;
 
-/// The process that removes what is left of a container whose runner did not.
+/// State of the removal process.
 #[derive(Debug)]
 pub(crate) struct Removal {
     directory: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Removal {
 }
 
 impl Removal {
-    /// For the task of a directory; nothing is to be removed yet.
+    /// Creates the state for the task of a directory; nothing is to be removed yet.
     pub(crate) fn of(directory: &TaskDirectory) -> Self {
         Self {
             directory: directory.path().to_owned(),
@@ -29,7 +29,7 @@ impl Removal {
         }
     }
 
-    /// The processes of the container but for its first one, which hears all from its runner; none if nobody knows them.
+    /// Processes of the container except its first one, which its runner signals; empty if they are unknown.
     pub(crate) fn others_in_container(&self, entries: &[ProcessEntry]) -> Vec<i32> {
         let record = ContainerRecord::read(&TaskDirectory::new(self.directory.clone()));
         let first = record.ok().flatten().and_then(|record| record.init);
@@ -37,12 +37,12 @@ impl Removal {
         first.map_or_else(Vec::new, |first| descendants(entries, first.pid))
     }
 
-    /// The process, while it runs: it is none of the task's.
+    /// Process id of the removal process while it runs: it is not part of the task.
     pub(crate) const fn running(&self) -> Option<i32> {
         self.running
     }
 
-    /// Takes note of a process that ended.
+    /// Handles a reaped child.
     pub(crate) fn note(&mut self, pid: i32, status: WaitStatus) {
         if self.running == Some(pid) {
             self.running = None;
@@ -50,8 +50,9 @@ impl Removal {
         }
     }
 
-    /// Whether nothing of the container is left: its runner saw to that before it ended by itself. Otherwise the removal
-    /// is begun; one that cannot be is begun again by the next look. Call it when this process has no children.
+    /// Whether nothing of the container is left: its runner removed it before it exited by itself. Otherwise
+    /// starts the removal; if that fails, the next call tries again. Call it when this process has no
+    /// children.
     pub(crate) fn is_over(&mut self, runner: Option<WaitStatus>) -> bool {
         let ended_by_itself = runner.is_some_and(|status| status.exit_status().is_some());
         if self.is_done || ended_by_itself {

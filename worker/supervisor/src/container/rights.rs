@@ -1,4 +1,5 @@
-//! What the account that a task runs as means for its container: no process of it may be more on the host than that account is.
+//! Restrictions on a task's container by its account: no process of the container may have more rights on the
+//! host than the account.
 
 use std::{fs, io};
 
@@ -7,19 +8,19 @@ use muster_model::spec::Container;
 use crate::account::Account;
 use crate::spec::TaskIdentity;
 
-/// The only way of mapping users that leaves nobody of the host inside, whoever the container's users are.
+/// The only user namespace mode that maps no host user into the container.
 const MAPPED: &str = "auto";
 
-/// Whether a container may be what its job asks for.
+/// Checks whether a container may have what its job requests.
 ///
 /// # Errors
-/// What it may not be, in words for the user, with the way out.
+/// The refused request and the way out, as a message for the user.
 pub(crate) fn may_run(container: &Container, identity: &TaskIdentity) -> Result<(), String> {
     let Some(account) = &identity.account else {
         return Ok(());
     };
     for mount in &container.mounts {
-        // The engine is root, and would go where the account may not.
+        // The engine runs as root, and would enter folders that the account may not.
         let seen = account.acting(|| fs::metadata(&mount.source));
         seen.map_err(|error| unseen(account, &mount.source, &error))?;
     }
@@ -39,18 +40,19 @@ pub(crate) fn may_run(container: &Container, identity: &TaskIdentity) -> Result<
         _ => return Ok(()),
     };
     Err(format!(
-        "CONTAINER_USER_REFUSED: its container is to have {asked}, by which it could be root on this host, where it runs as the account \
-         `{}`: leave that out, or have the host allow it (`tasks.allow_root`)",
+        "CONTAINER_USER_REFUSED: {asked} could make the container root on this host, where the task runs as the \
+         account \
+         `{}`: remove it, or have the host allow it (`tasks.allow_root`)",
         account.name
     ))
 }
 
 pub(super) fn unseen(account: &Account, source: &str, error: &io::Error) -> String {
     let name = &account.name;
-    format!("its mount `{source}` is not open to the account `{name}` that it runs as: {error}")
+    format!("mount `{source}` is not accessible to the task's account `{name}`: {error}")
 }
 
-/// The account that a container's processes are, with their first group; none if they are who the job or the image says.
+/// The account of a container's processes, with their primary group; `None` if the job or the image decides.
 pub(crate) fn whose<'a>(
     container: &Container,
     identity: &'a TaskIdentity,
@@ -64,8 +66,8 @@ pub(crate) fn whose<'a>(
     Some((account, group?))
 }
 
-/// The first group of a container's user, if that is the account, said in numbers: names are the image's own. Where none is
-/// said it is the account's first one, or the image would say which.
+/// Primary group of a container's user, if that is the account, given in numbers: names are resolved in the
+/// image. Defaults to the account's primary group, or the image would decide.
 fn group_of(user: &str, account: &Account) -> Option<u32> {
     let (user, group) = user.split_once(':').unwrap_or((user, ""));
     let group = match group {
@@ -115,7 +117,7 @@ mod tests {
         for refused in [
             with(Some("0"), None),
             with(Some("root"), None),
-            // The image says who that is.
+            // The image decides.
             with(Some("nobody"), None),
             with(Some(&foreign_group), None),
             with(None, Some("host")),
@@ -159,7 +161,7 @@ mod tests {
             (Some("4001:4003"), 4_003),
         ] {
             assert_eq!(group_of(user, None), Some(group), "{user:?}");
-            // Its numbers are others on the host.
+            // Its numbers are different ones on the host.
             assert_eq!(group_of(user, Some("auto")), None, "{user:?}");
         }
         for user in ["0", "ada", "4001:0", "4001:staff", "4002:4002", ""] {
@@ -170,10 +172,10 @@ mod tests {
     #[test]
     fn a_mount_is_refused_that_the_account_could_not_come_to() {
         if !geteuid().is_root() {
-            crate::output::complain("skipped: only root can look with others' eyes");
+            crate::output::complain("skipped: only root can check another user's access");
             return;
         }
-        // A folder of root's alone.
+        // A folder that only root can enter.
         let home = tempfile::tempdir().unwrap();
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let inside = home.path().join("inside");
@@ -187,6 +189,9 @@ mod tests {
             ..Container::default()
         };
         let why = may_run(&container, &identity()).unwrap_err();
-        assert!(why.contains("is not open to the account `nobody`"), "{why}");
+        assert!(
+            why.contains("is not accessible to the task's account `nobody`"),
+            "{why}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Runs one container from its making to its removal, and ends as it ended.
+//! The runner: runs one container from its creation to its removal, and exits the same way.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,15 +27,15 @@ use crate::process::ProcessIdentity;
 use crate::segments::OutputStream;
 use crate::sys;
 
-/// Pause between two looks for an engine that went away, in milliseconds.
+/// Pause between two attempts to reach an engine that went away, in milliseconds.
 const ENGINE_RETRY_MS: u64 = 1_000;
-/// How long an engine that went away is waited for to say how a container ended, in milliseconds.
+/// How long to wait for an engine that went away to report how a container ended, in milliseconds.
 const ENGINE_AWAY_MS_MAX: u64 = 60_000;
-/// How long the rest of a container's output is waited for once it has ended, in milliseconds.
+/// How long to wait for the rest of a container's output once it has ended, in milliseconds.
 const OUTPUT_DRAIN_MS_MAX: u64 = 5_000;
 const MS_PER_SECOND: u64 = 1_000;
 
-/// Has the image of a task's container on the host.
+/// Provides the image of a task's container on the host.
 pub(super) fn prepare(directory: &TaskDirectory) -> ExitCode {
     let prepared = Task::read(directory).and_then(|task| task.image(directory));
     match prepared {
@@ -50,14 +50,14 @@ pub(super) fn run(directory: &TaskDirectory, environment: BTreeMap<String, Strin
     match ended {
         Ok(code) => end_like(code),
         Err(error) => {
-            // Who ends by itself leaves nothing that lives: the engine may have started it all the same, or it runs on.
+            // Despite the error, the engine may have started the container.
             super::remove(directory);
             give_up(directory, &error)
         }
     }
 }
 
-/// Leaves word why it did not work.
+/// Records why it did not work.
 fn give_up(directory: &TaskDirectory, error: &RunError) -> ExitCode {
     complain(&error.to_string());
     let end = ContainerEnd {
@@ -65,12 +65,12 @@ fn give_up(directory: &TaskDirectory, error: &RunError) -> ExitCode {
         ..ContainerEnd::default()
     };
     if let Err(error) = end.write(directory) {
-        complain(&format!("writing down why failed: {error}"));
+        complain(&format!("recording the reason failed: {error}"));
     }
     ExitCode::from(FAILED)
 }
 
-/// Makes and starts the container. Until it is made, signals end this process: nothing is left behind.
+/// Creates and starts the container. Until it is created, signals end this process: nothing is left behind.
 fn start(
     directory: &TaskDirectory,
     environment: BTreeMap<String, String>,
@@ -91,13 +91,13 @@ fn start(
         ..ContainerEnd::default()
     };
     if end.is_below_ours {
-        // Now: who is killed later writes nothing.
+        // Written now, because a killed runner writes nothing.
         let written = end.write(directory);
         written.map_err(during("writing container-end.json"))?;
     }
     let sources = Sources::settle(&task.spec, &mut plan.mounts)?;
     let (target, name, body) = plan.request(is_podman);
-    let signals = sys::take_signals(heard()).map_err(during("taking signals over"))?;
+    let signals = sys::take_signals(heard()).map_err(during("blocking signals"))?;
     let mut record = ContainerRecord {
         socket: task.access.socket.clone(),
         name,
@@ -109,7 +109,7 @@ fn start(
     let id = task.engine.create(&target, &body)?;
     let mut memory = MemoryWatch::default();
     memory.add(&task.spec.cgroups());
-    // Its output is read from the first byte on.
+    // Attached before the start, to get the output from the first byte on.
     let attach = task.engine.attach(&id)?;
     sources.check()?;
     let init = begin(&task.engine, &id)?;
@@ -122,7 +122,7 @@ fn start(
     Runner::new(task.engine, id, directory, told, (signals, attach, init))
 }
 
-/// Starts it; gives its first process.
+/// Starts the container; returns its first process.
 fn begin(engine: &Engine, id: &str) -> Result<Option<ProcessIdentity>, EngineError> {
     engine.start(id)?;
     let pid = engine.inspect(id)?.and_then(|standing| standing.pid);
@@ -132,20 +132,21 @@ fn begin(engine: &Engine, id: &str) -> Result<Option<ProcessIdentity>, EngineErr
 /// Removes a container that has ended.
 fn discard(engine: &Engine, id: &str, directory: &TaskDirectory) {
     let removed = engine.remove(id).map_err(|error| error.to_string());
-    let forgotten =
-        || ContainerRecord::forget(directory).map_err(|error| format!("forgetting it: {error}"));
+    let forgotten = || {
+        ContainerRecord::forget(directory).map_err(|error| format!("removing its record: {error}"))
+    };
     if let Err(error) = removed.and_then(|()| forgotten()) {
         // It does not run; the agent removes what is left of it.
         complain(&error);
     }
 }
 
-/// Signals that are taken over: those that are passed on, and those by which the supervisor asks for something.
+/// Blocked signals: those that are forwarded, and those by which the supervisor makes requests.
 fn heard() -> impl Iterator<Item = i32> {
     passed_on().chain([STAND_STILL, GO_ON].map(Signal::as_raw))
 }
 
-/// Signals that are passed on to the container: all that ask for something, and that nobody needs to be told by the kernel.
+/// Signals that are forwarded: all that carry a request and are not generated by the kernel.
 fn passed_on() -> impl Iterator<Item = i32> {
     let own = [
         libc::SIGKILL,
@@ -167,52 +168,52 @@ fn passed_on() -> impl Iterator<Item = i32> {
         libc::SIGWINCH,
     ];
     let all = (1..libc::SIGRTMIN()).chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
-    // Two below the real-time ones are the C library's.
+    // The two below the real-time signals belong to the C library.
     all.filter(move |signal| !own.contains(signal) && !(32..libc::SIGRTMIN()).contains(signal))
 }
 
-/// A container that runs, and what is heard of it.
+/// A running container and its observed state.
 struct Runner<'a> {
     engine: Engine,
     id: String,
     directory: &'a TaskDirectory,
     signals: OwnedFd,
     stance: Stance,
-    /// Our own standard output and standard error.
+    /// Standard output and standard error of this process.
     pipes: [OwnedFd; 2],
-    /// Its output, until it ends.
+    /// Stream of its output, until it ends.
     attach: Option<Exchange>,
     frames: Frames,
-    /// The stream that takes nothing now.
+    /// The stream that blocks at the moment.
     blocked: Option<OutputStream>,
-    /// The engine's word on its end, unless the engine went away.
+    /// Pending answer about its end, unless the engine went away.
     wait: Option<Exchange>,
-    /// When an engine that went away was last looked for, in milliseconds of `CLOCK_BOOTTIME`, as all times here.
+    /// Last attempt to reach an engine that went away, in `CLOCK_BOOTTIME` milliseconds like all times here.
     looked_at_ms: u64,
     init: Option<ProcessIdentity>,
     /// Since when the engine is away and the container's first process is dead.
     orphaned_at_ms: Option<u64>,
-    /// How it ended, and until when the rest of its output is waited for.
+    /// Exit code, and until when to wait for the rest of its output.
     ended: Option<(i32, u64)>,
-    /// What our own end cannot say.
+    /// End details that this process's exit status cannot carry.
     end: ContainerEnd,
-    /// Not every engine tells that its memory ran out: some releases of podman never do.
+    /// Not every engine reports an out-of-memory kill: some releases of podman never do.
     memory: MemoryWatch,
 }
 
-/// How a container is to stand.
+/// Requested and actual pause state of a container.
 #[derive(Debug)]
 struct Stance {
-    /// Whether it is to stand still.
+    /// Whether it is to be paused.
     still: bool,
-    /// Whether it does; none if nobody knows.
+    /// Whether it is paused; `None` if unknown.
     held: Option<bool>,
-    /// When it may be tried again; 0 if it was not tried yet.
+    /// Earliest next attempt; 0 if none was made yet.
     due_ms: u64,
 }
 
 impl Default for Stance {
-    /// One that goes on.
+    /// A container that is not paused.
     fn default() -> Self {
         Self {
             still: false,
@@ -250,8 +251,8 @@ impl<'a> Runner<'a> {
         (signals, mut attach, init): (OwnedFd, Exchange, Option<ProcessIdentity>),
     ) -> Result<Self, RunError> {
         let pipes = [own(io::stdout().as_fd()), own(io::stderr().as_fd())];
-        let [stdout, stderr] = pipes.map(|pipe| pipe.map_err(during("setting up its output")));
-        attach.never_wait().map_err(during("reading its output"))?;
+        let [stdout, stderr] = pipes.map(|pipe| pipe.map_err(during("setting up the output")));
+        attach.never_wait().map_err(during("reading the output"))?;
         let mut runner = Self {
             engine,
             id,
@@ -274,7 +275,7 @@ impl<'a> Runner<'a> {
         Ok(runner)
     }
 
-    /// Copies its output and passes signals on until it has ended; gives its exit code by a shell's conventions.
+    /// Copies output and forwards signals until the container has ended; returns its shell exit code.
     fn see_to_its_end(mut self) -> Result<i32, RunError> {
         let code = loop {
             self.copy()?;
@@ -299,7 +300,7 @@ impl<'a> Runner<'a> {
         discard(&self.engine, &self.id, self.directory);
         if self.end.out_of_memory {
             { self.end.write(self.directory) }
-                .map_err(during("writing down that it ran out of memory"))?;
+                .map_err(during("recording that it ran out of memory"))?;
         }
         Ok(code)
     }
@@ -312,7 +313,7 @@ impl<'a> Runner<'a> {
         self.blocked = self
             .frames
             .write(write)
-            .map_err(during("copying its output"))?;
+            .map_err(during("copying the output"))?;
         Ok(())
     }
 
@@ -345,7 +346,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Passes signals on, and takes note of those that are for us.
+    /// Forwards signals, and handles those for this process.
     fn hear_signals(&mut self) -> Result<(), RunError> {
         let mut passed_on = Vec::new();
         while let Some(signal) =
@@ -359,7 +360,7 @@ impl<'a> Runner<'a> {
                 passed_on.push(signal);
             }
         }
-        // What stands still hears nothing: it goes on before it is told the rest.
+        // A paused container handles no signal: it is resumed before the others are forwarded.
         self.hold();
         for signal in passed_on {
             if let Err(error) = self.engine.signal(&self.id, signal) {
@@ -369,7 +370,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Has the container stand as was asked last. What fails is tried again after a pause, and told once.
+    /// Applies the last requested pause state. A failure is retried after a pause, and logged once.
     fn hold(&mut self) {
         let now_ms = boottime_ms();
         if self.ended.is_some() || self.stance.is_held() || now_ms < self.stance.due_ms {
@@ -380,7 +381,7 @@ impl<'a> Runner<'a> {
         match self.engine.hold(&self.id, self.stance.still) {
             Ok(()) => self.stance.held = Some(self.stance.still),
             Err(error) => {
-                // It may have been done all the same.
+                // The request may have succeeded despite the error.
                 self.stance.held = None;
                 if is_first {
                     complain(&error.to_string());
@@ -416,7 +417,7 @@ impl<'a> Runner<'a> {
             Ok(false) => {
                 let answer: Option<WaitAnswer> = serde_json::from_slice(&wait.take()).ok();
                 self.wait = None;
-                // What is no answer is asked for again.
+                // A malformed answer is requested again.
                 if let Some(answer) = answer {
                     self.has_ended(answer.status_code);
                 }
@@ -431,18 +432,18 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Asks an engine that went away how the container stands. While its first process lives, the engine may stay away: the
-    /// container goes on without it.
+    /// Queries an engine that went away for the state of the container. While the container's first process
+    /// lives, the engine may stay away: the container continues without it.
     fn find_again(&mut self) -> Result<(), RunError> {
         match self.engine.inspect(&self.id) {
-            Ok(None) => Err(RunError::Lost("somebody removed it".to_owned())),
+            Ok(None) => Err(RunError::Lost("it was removed by someone else".to_owned())),
             Ok(Some(standing)) if standing.is_running => {
-                complain("the container engine was away; output may be missing here");
+                complain("the container engine was unreachable; output may be missing here");
                 self.orphaned_at_ms = None;
                 self.attach = self.engine.attach(&self.id).ok();
                 { self.attach.iter_mut() }
                     .try_for_each(Exchange::never_wait)
-                    .map_err(during("reading its output"))?;
+                    .map_err(during("reading the output"))?;
                 self.wait = self.begin_to_wait();
                 Ok(())
             }
@@ -451,7 +452,7 @@ impl<'a> Runner<'a> {
                 Ok(())
             }
             Ok(Some(_)) => Err(RunError::Lost(
-                "the engine does not know how it ended".to_owned(),
+                "the engine does not know the exit code".to_owned(),
             )),
             Err(error) => self.miss_engine(&error),
         }
@@ -478,11 +479,11 @@ impl<'a> Runner<'a> {
         }
         let away = ENGINE_AWAY_MS_MAX / MS_PER_SECOND;
         Err(RunError::Lost(format!(
-            "it has ended, and for {away} s the engine did not say how: {error}"
+            "ended, but the engine has not reported the exit code for {away} s: {error}"
         )))
     }
 
-    /// None if the engine went away: it is looked for again.
+    /// `None` if the engine went away: it is tried again.
     fn begin_to_wait(&self) -> Option<Exchange> {
         let mut wait = self.engine.wait(&self.id).ok()?;
         wait.never_wait().ok()?;

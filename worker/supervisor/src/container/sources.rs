@@ -1,7 +1,6 @@
-//! What a container's mounts show of the host, held to what the task's account may come to.
-//!
-//! An engine is root, takes paths, and goes there a while after they were looked at. So each is looked at twice, with the account's
-//! rights: when the engine is told of it, by a path without links, and when it is about to be shown.
+//! Sources of a container's mounts, restricted to what the task's account can access.
+//! An engine runs as root, takes paths, and resolves them later. So each path is checked twice with the
+//! account's rights: when it is passed to the engine, without links, and right before the container starts.
 
 use std::os::unix::fs::MetadataExt;
 use std::{fs, io};
@@ -13,28 +12,28 @@ use crate::container::rights::unseen;
 use crate::container::task::RunError;
 use crate::spec::TaskSpec;
 
-/// What the account of a task came to, by its container's mounts.
+/// Mount sources as the task's account resolved them.
 #[derive(Debug)]
 pub(super) struct Sources<'a> {
-    /// None where tasks run as their agent: it may come to all.
+    /// `None` where tasks run as their agent's user: it may access everything.
     account: Option<&'a Account>,
     seen: Vec<Source>,
 }
 
-/// What lies at a path.
+/// Identity of a resolved path.
 #[derive(Debug, PartialEq, Eq)]
 struct Source {
-    /// Without links.
+    /// Path without links.
     path: String,
-    /// The number of its file system, and its own number there.
+    /// Device and inode number.
     identity: (u64, u64),
 }
 
 impl<'a> Sources<'a> {
-    /// Looks at what the mounts are to show, and has them name it without links.
+    /// Resolves the sources of the mounts, and replaces them by paths without links.
     ///
     /// # Errors
-    /// What the account may not come to.
+    /// A source that the account cannot access.
     pub(super) fn settle(spec: &'a TaskSpec, mounts: &mut [Mount]) -> Result<Self, RunError> {
         let mut sources = Self {
             account: spec.identity.account.as_ref(),
@@ -53,10 +52,10 @@ impl<'a> Sources<'a> {
         Ok(sources)
     }
 
-    /// Sees that it is still the same: whoever owns a folder can put something else in the place of what is in it.
+    /// Checks that the sources are unchanged: the owner of a folder can replace what is in it.
     ///
     /// # Errors
-    /// What is not.
+    /// A source that changed.
     pub(super) fn check(&self) -> Result<(), RunError> {
         let Some(account) = self.account else {
             return Ok(());
@@ -64,12 +63,13 @@ impl<'a> Sources<'a> {
         for source in &self.seen {
             let why = match account.acting(|| Source::find(&source.path)) {
                 Ok(found) if found == *source => continue,
-                Ok(_) => "something else is there now".to_owned(),
+                Ok(_) => "replaced by another file".to_owned(),
                 Err(error) => error.to_string(),
             };
             return Err(RunError::Mount(format!(
-                "CONTAINER_MOUNT_CHANGED: its mount `{}` is not what it was before the container was made ({why}), and might show what is not open to \
-                 the account `{}`: mount what stays in its place",
+                "CONTAINER_MOUNT_CHANGED: mount `{}` changed after the container was created ({why}), and might \
+                 expose what is not accessible to \
+                 the account `{}`: mount a path that does not change",
                 source.path, account.name
             )));
         }
@@ -82,8 +82,8 @@ impl Source {
         let path = fs::canonicalize(path)?;
         let found = fs::metadata(&path)?;
         let path = path.into_os_string().into_string();
-        // Engines are told of it in JSON.
-        let path = path.map_err(|_| io::Error::other("its path is no Unicode"))?;
+        // Engines receive it in JSON.
+        let path = path.map_err(|_| io::Error::other("path is not Unicode"))?;
         Ok(Self {
             path,
             identity: (found.dev(), found.ino()),

@@ -1,4 +1,4 @@
-//! The task whose container is to be made, and what keeps it from being made or seen to its end.
+//! The task whose container is to be created, and errors that prevent its creation or completion.
 
 use std::os::unix::fs::lchown;
 use std::{fs, io};
@@ -13,7 +13,7 @@ use crate::directory::TaskDirectory;
 use crate::output::complain;
 use crate::spec::{EngineAccess, TaskSpec};
 
-/// Why a container was not seen to its end, in words for the user.
+/// Why a container was not run to its end; shown to the user.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RunError {
     /// The system refused something.
@@ -22,24 +22,22 @@ pub(super) enum RunError {
         operation: &'static str,
         source: io::Error,
     },
-    /// Somebody asked for a container of a task without one.
-    #[error("the task runs in no container")]
+    /// A container was requested for a task without one.
+    #[error("the task has no container")]
     NoContainer,
-    /// Its worker knew of no engine when it started the task.
-    #[error(
-        "NO_CONTAINER_ENGINE: the worker of this host knows no container engine (container_engine)"
-    )]
+    /// The worker had no container engine when it started the task.
+    #[error("NO_CONTAINER_ENGINE: no container engine configured on this host (container_engine)")]
     NoEngine,
-    /// No image, no container.
+    /// The image is unavailable.
     #[error(transparent)]
     Image(#[from] ImageUnavailable),
-    /// The task's account may not come to what is to be mounted, or may not any more.
+    /// The task's account cannot access a mount source, or can no longer.
     #[error("{0}")]
     Mount(String),
-    /// The engine refused, or broke the conversation off.
+    /// The engine refused, or the connection broke.
     #[error("CONTAINER_FAILED: {0}")]
     Engine(#[from] EngineError),
-    /// Nobody can tell how it ended.
+    /// The exit status cannot be determined.
     #[error("CONTAINER_LOST: {0}")]
     Lost(String),
 }
@@ -48,7 +46,7 @@ pub(super) fn during(operation: &'static str) -> impl FnOnce(io::Error) -> RunEr
     move |source| RunError::System { operation, source }
 }
 
-/// What is to be run.
+/// The task to be run.
 pub(super) struct Task {
     pub(super) spec: TaskSpec,
     pub(super) container: Container,
@@ -71,7 +69,7 @@ impl Task {
         })
     }
 
-    /// The engine's name for the image: the one that was prepared, or it is obtained now.
+    /// The engine's id for the image: the prepared one, or it is obtained now.
     pub(super) fn image(&self, directory: &TaskDirectory) -> Result<String, RunError> {
         let prepared = ImageRecord::read(directory).map_err(during("reading image.json"))?;
         if let Some(prepared) = prepared {
@@ -89,10 +87,9 @@ impl Task {
         Ok(record.id)
     }
 
-    /// Lets the user inside write into the folders of the task contract, unless that is the task's account, which has them
-    /// already. By name nobody knows here who that is.
-    ///
-    /// What is given may lie in a folder of the account's, which can put a link in its place: none is followed.
+    /// Lets the user inside write into the folders of the task contract, unless that is the task's account,
+    /// which owns them already. User names cannot be resolved here.
+    /// A folder may be inside one of the account's, which can replace it by a link: links are not followed.
     pub(super) fn give_folders(&self, directory: &TaskDirectory) {
         if rights::whose(&self.container, &self.spec.identity).is_some() {
             return;
@@ -102,9 +99,9 @@ impl Task {
         let (Ok(user), None) = (user.parse::<u32>(), &self.container.userns) else {
             return;
         };
-        // A group that is not said stays as it is.
+        // An unspecified group stays as it is.
         let group = group.parse::<u32>().ok();
-        // This link is the agent's, and lies in a folder of its own.
+        // This link was made by the agent, in a folder of its own.
         let scratch = directory.scratch();
         let scratch = fs::read_link(&scratch).unwrap_or(scratch);
         let folders = [

@@ -1,4 +1,4 @@
-//! What a command beside a task is made of.
+//! Start of a command beside a task.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -19,17 +19,17 @@ use crate::shared_memory::Entry;
 use crate::spec::TaskSpec;
 use crate::{environment, program, sys};
 
-/// A task as it was started, with what it was given.
+/// A task as it was started, with its secrets.
 #[derive(Clone, Debug)]
 pub(super) struct Beside {
     spec: TaskSpec,
     secrets: Secrets,
-    /// Its main process; none if nothing need be known of it, or it had ended at once.
+    /// Main process; `None` if it is not needed or had ended already.
     main: Option<ProcessIdentity>,
 }
 
 impl Beside {
-    /// A task whose main process has the number `main`, and was not collected yet.
+    /// A task whose main process has the id `main` and has not been reaped.
     pub(super) fn new(spec: TaskSpec, secrets: Secrets, main: i32) -> Self {
         let place = spec.confinement.shared_memory.as_ref();
         let main = place.and_then(|_| ProcessIdentity::of(main));
@@ -40,10 +40,10 @@ impl Beside {
         }
     }
 
-    /// The command as a process beside those of the task, or what stands in for it in the task's container.
+    /// The command as a process beside those of the task, or the proxy for it in the task's container.
     ///
     /// # Errors
-    /// Why it cannot be started, in words for the user.
+    /// Why it cannot be started, as a message for the user.
     pub(super) fn command(
         &self,
         directory: &TaskDirectory,
@@ -68,7 +68,7 @@ impl Beside {
         let mut setup = ChildSetup::of(&self.spec, &cgroups, getpid())?;
         for file in [&input, &output, &errors] {
             { setup.give(file) }
-                .map_err(|error| format!("giving it its input and output failed: {error}"))?;
+                .map_err(|error| format!("setting up input and output failed: {error}"))?;
         }
         command
             .stdin(Stdio::from(input))
@@ -76,7 +76,7 @@ impl Beside {
             .stderr(Stdio::from(errors));
         if let Some(place) = &self.spec.confinement.shared_memory {
             let entry = Entry::beside(place, self.main)
-                .map_err(|error| format!("entering the task's shared memory failed: {error}"))?;
+                .map_err(|error| format!("joining the task's shared memory failed: {error}"))?;
             setup = setup.entering(entry);
         }
         sys::set_up_in_child(&mut command, setup);
@@ -89,7 +89,7 @@ impl Beside {
         Ok(command)
     }
 
-    /// What asks a command to end whose user went away.
+    /// Signal that asks a command to end after its user hung up.
     pub(super) const fn goodbye(&self) -> Signal {
         match self.is_contained() {
             true => END_NOW,
@@ -101,7 +101,7 @@ impl Beside {
         self.spec.assignment.execution.container.is_some()
     }
 
-    /// The command as a process of the host, and where it begins.
+    /// The command as a process of the host, and its working directory.
     fn process(
         &self,
         directory: &TaskDirectory,
@@ -110,13 +110,13 @@ impl Beside {
         let environment = environment::of_task(&self.spec, directory, &self.secrets);
         let place = working_directory(&self.spec, directory)?;
         let path = environment.get(OsStr::new("PATH"));
-        // Said in the words of a task's own start.
+        // The same error message as for the start of a task.
         let path = path.map(OsString::as_os_str);
         let find = || program::find(program.as_ref(), path, &place);
         { self.spec.identity.acting(find) }
             .map_err(|error| format!("starting `{program}` failed: {error}"))?;
         let begins_in = CString::new(place.as_os_str().as_bytes())
-            .map_err(|error| format!("going to `{}` failed: {error}", place.display()))?;
+            .map_err(|error| format!("entering `{}` failed: {error}", place.display()))?;
         let mut command = Command::new(program);
         command.args(arguments).env_clear().envs(environment);
         Ok((command, begins_in))

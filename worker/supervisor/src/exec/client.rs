@@ -1,4 +1,4 @@
-//! The agent's side of a command beside a task.
+//! Agent side of exec sessions.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -14,12 +14,12 @@ use crate::directory::TaskDirectory;
 use crate::exec::request::{ExecAnswer, ExecRequest, FILES};
 use crate::limits::{EXEC_ANSWER_BYTES_MAX, EXEC_REQUEST_BYTES_MAX};
 
-/// Asks a task's supervisor for a command whose input, output and errors are these files. The answers come on the socket
-/// that is given back, which never blocks; closing it ends the command.
+/// Requests a command from a task's supervisor, with these files as standard input, output and error. The
+/// answers arrive on the returned non-blocking socket; closing it ends the command.
 ///
 /// # Errors
-/// What the kernel says: `NotFound` or `ConnectionRefused` if the supervisor has not opened its socket (yet), `WouldBlock` if
-/// as many as can wait for it to take them in, and `InvalidInput` for a request that is too long.
+/// Errors of the kernel: `NotFound` or `ConnectionRefused` if the supervisor has not opened its socket (yet),
+/// `WouldBlock` if its accept queue is full, and `InvalidInput` for a request that is too long.
 pub fn ask(
     directory: &TaskDirectory,
     request: &ExecRequest,
@@ -29,7 +29,8 @@ pub fn ask(
     let count = bytes.len();
     if count > EXEC_REQUEST_BYTES_MAX {
         let told = format!(
-            "the command takes {count} bytes in JSON, over the limit of {EXEC_REQUEST_BYTES_MAX} (EXEC_REQUEST_BYTES_MAX)"
+            "the command has {count} bytes in JSON, more than the limit of {EXEC_REQUEST_BYTES_MAX} \
+             (EXEC_REQUEST_BYTES_MAX)"
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, told));
     }
@@ -39,7 +40,7 @@ pub fn ask(
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
-    // A message goes whole or not at all, and the default may not hold the longest.
+    // A message is sent whole or not at all, and the default buffer may be smaller than the longest one.
     set_socket_send_buffer_size(&socket, EXEC_REQUEST_BYTES_MAX)?;
     connect(&socket, &SocketAddrUnix::new(directory.exec_socket())?)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
@@ -54,10 +55,10 @@ pub fn ask(
     Ok(socket)
 }
 
-/// The next answer, if the socket is ready; none if the supervisor has hung up: its task has ended.
+/// The next answer, if the socket is ready; `None` if the supervisor has hung up because its task has ended.
 ///
 /// # Errors
-/// What the kernel says, and `InvalidData` for what is no answer.
+/// Errors of the kernel, and `InvalidData` for a malformed answer.
 pub fn hear(socket: BorrowedFd<'_>) -> io::Result<Option<ExecAnswer>> {
     let mut bytes = vec![0u8; EXEC_ANSWER_BYTES_MAX];
     let (count, _) = recv(socket, bytes.as_mut_slice(), RecvFlags::empty())?;

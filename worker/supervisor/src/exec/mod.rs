@@ -1,12 +1,12 @@
-//! Commands that users run beside a task: in its environment, its working directory and its cgroup, and as a part of it.
-//!
-//! They are children of the supervisor, so that whatever ends the task ends them: its lease, an order to stop, its own end.
-//! A thread of its own starts them, because a disk may hang and the main thread must not; that thread lives as long as they
-//! do, since they die with whoever started them. It begins with the first request: most tasks have none.
-//!
-//! An agent asks on a socket of its own for each, with the files that are to be the command's input and output, and is
-//! told on the same socket what became of it. If it hangs up, the command is ended. While the task stands still, commands go
-//! on: somebody may want to look at it. What they leave when they have ended is the task's.
+//! Exec sessions: commands that users run beside a task, in its environment, working directory and cgroup.
+//! They are children of the supervisor, so that whatever ends the task also ends them: its lease, a stop
+//! request, its own exit. A separate thread starts them, because a disk may hang and the main thread must
+//! not; that thread lives as long as they do, since they die with the thread that started them. It is started
+//! by the first request: most tasks have none.
+//! For each command, an agent opens a connection of its own with the files that become the command's input
+//! and output, and is notified on it of the command's state. If the agent hangs up, the command is ended.
+//! Commands continue while the task is paused: a user may want to inspect it. Processes that they leave
+//! behind belong to the task.
 
 mod beside;
 mod client;
@@ -44,10 +44,10 @@ use request::{FILES, receive};
 /// Stack of the thread.
 const STACK_BYTES: usize = 256 << 10;
 
-/// The commands that run beside one task.
+/// The exec sessions of one task.
 #[derive(Debug, Default)]
 pub(crate) struct Execs {
-    /// The task as it was started; none before.
+    /// The task as it was started; `None` before.
     task: Option<Beside>,
     /// True if requests were announced before the task was started.
     is_awaited: bool,
@@ -60,29 +60,30 @@ struct ExecThread {
     done: Receiver<()>,
 }
 
-/// What the main thread and the one of this module share.
+/// State shared by the main thread and the exec thread.
 #[derive(Debug)]
 struct Shared {
-    /// Wakes the thread.
+    /// Wakes the exec thread.
     wake: Wake,
-    /// Wakes the main thread, which alone collects processes that ended.
+    /// Wakes the main thread, the only one that reaps processes.
     ended: Wake,
     table: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Commands that run, by process number; with how they ended until that is told.
+    /// Running commands by process id; with their exit status until it is reported.
     running: BTreeMap<i32, Option<WaitStatus>>,
-    /// One is being started: meanwhile children are not collected, as that one may be the standard library's to collect.
+    /// A command is being started: meanwhile no child is reaped, as the standard library may have to reap
+    /// this one.
     is_starting: bool,
-    /// Nothing more is started.
+    /// No further command is started.
     is_closed: bool,
 }
 
 impl Execs {
-    /// The task was started so, with a main process that was not collected yet. Begins to take requests that were announced
-    /// before.
+    /// Notes that the task was started, with a main process that has not been reaped. Opens the socket if
+    /// requests were announced before.
     pub(crate) fn started(&mut self, spec: TaskSpec, family: &Family, directory: &TaskDirectory) {
         self.task = Some(Beside::new(spec, family.secrets().clone(), family.main()));
         if self.is_awaited {
@@ -90,7 +91,7 @@ impl Execs {
         }
     }
 
-    /// Begins to take requests, once the task was started; no more than once.
+    /// Opens the socket for requests once the task was started; has no effect when repeated.
     pub(crate) fn open(&mut self, directory: &TaskDirectory) {
         let Some(task) = &self.task else {
             self.is_awaited = true;
@@ -101,30 +102,29 @@ impl Execs {
         }
         match ExecThread::start(task.clone(), directory.clone()) {
             Ok(thread) => self.thread = Some(thread),
-            // The agent finds no socket, and says so.
-            Err(error) => complain(&format!("taking commands beside the task failed: {error}")),
+            // The agent finds no socket, and reports that.
+            Err(error) => complain(&format!("serving exec sessions failed: {error}")),
         }
     }
 
-    /// Whether any were asked for.
+    /// Whether requests were ever announced.
     pub(crate) const fn were_opened(&self) -> bool {
         self.thread.is_some()
     }
 
-    /// What to poll for the end of a command; then call [`Self::reap`].
+    /// Descriptor to poll for the end of a command; call [`Self::reap`] then.
     pub(crate) fn ended(&self) -> Option<&Wake> {
         self.thread.as_ref().map(|thread| &thread.shared.ended)
     }
 
-    /// Collects what has ended of the task and of these commands. True: nothing of them lives.
-    ///
-    /// While a command is being started it collects the task's main process alone. If that start fails, the standard library
-    /// waits for the child itself, and panics if it is gone.
+    /// Reaps ended processes of the task and of its commands. True if none of them is alive.
+    /// While a command is being started, reaps only the task's main process. If that start fails, the
+    /// standard library waits for the child itself, and panics if it is gone.
     pub(crate) fn reap(&self, family: &mut Family) -> bool {
         let Some(thread) = &self.thread else {
             return family.reap(|_, _| {});
         };
-        // Before the look: an end that comes later is signalled again.
+        // Cleared before the check: a later end is signalled again.
         thread.shared.ended.lower();
         let mut table = thread.shared.table();
         if table.is_starting {
@@ -139,12 +139,12 @@ impl Execs {
         })
     }
 
-    /// Asks all of them to end: their task was asked to.
+    /// Asks all commands to end, because the task was asked to stop.
     pub(crate) fn terminate(&self) {
         self.signal(&[Signal::HUP, Signal::CONT]);
     }
 
-    /// Kills all of them, and starts no more: their task has ended.
+    /// Kills all commands and starts no more: the task has ended.
     pub(crate) fn kill(&self) {
         if let Some(thread) = &self.thread {
             thread.shared.table().is_closed = true;
@@ -152,8 +152,8 @@ impl Execs {
         self.signal(&[Signal::KILL]);
     }
 
-    /// Does what depends on which commands run, given by process number, while none is being started. False if one is: then
-    /// it was not done.
+    /// Calls `act` with the process ids of all running commands, unless one is being started. False in that
+    /// case, without calling it.
     pub(crate) fn knowing_all(&self, act: impl FnOnce(&[i32])) -> bool {
         let Some(thread) = &self.thread else {
             act(&[]);
@@ -176,7 +176,8 @@ impl Execs {
         }
     }
 
-    /// Waits until the agent was told of their ends, for a bounded time. Call it when nothing of the task lives.
+    /// Waits, for a bounded time, until agents were notified of the ends. Call it once no process of the task
+    /// is alive.
     pub(crate) fn finish(&self) {
         let Some(thread) = &self.thread else { return };
         thread.shared.table().is_closed = true;
@@ -192,7 +193,7 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Signals the process group of a command. Once that was collected, its number may be a stranger's.
+    /// Signals the process group of a command. Once the command was reaped, its id may have been reused.
     fn signal(&self, pid: i32, signals: &[Signal]) {
         let table = self.table();
         if matches!(table.running.get(&pid), Some(None)) {
@@ -228,17 +229,17 @@ impl ExecThread {
 
 fn serve(mut server: Server, tell_done: &SyncSender<()>) {
     if let Err(error) = server.serve() {
-        complain(&format!("taking commands beside the task failed: {error}"));
+        complain(&format!("serving exec sessions failed: {error}"));
     }
     // The receiver may have given up waiting.
     let _ = tell_done.send(());
-    // What was started dies with this thread: it ends with the process.
+    // Children of this thread die with it: it ends with the process.
     loop {
         thread::park();
     }
 }
 
-/// The thread's side.
+/// State of the exec thread.
 struct Server {
     task: Beside,
     directory: TaskDirectory,
@@ -247,21 +248,21 @@ struct Server {
     clock: LeaseClock,
 }
 
-/// One agent's request.
+/// One exec session of an agent.
 struct Session {
     agent: OwnedFd,
-    /// The command's process, once it runs.
+    /// Process id of the command, once it runs.
     pid: Option<i32>,
-    /// Readable once that has ended; none once that was noticed.
+    /// Readable once the command has ended; `None` after that was noticed.
     process: Option<OwnedFd>,
-    /// When it is killed, once the agent has hung up.
+    /// Time of the kill, once the agent has hung up.
     kill_at: Option<MonotonicMs>,
-    /// One too many: its request is refused once it was read, or the refusal would be lost with it.
+    /// Over the limit: the request is read before it is refused, or the refusal would be lost with it.
     is_surplus: bool,
 }
 
 impl Server {
-    /// Serves until there will be nothing more to tell.
+    /// Serves until there is nothing more to report.
     fn serve(&mut self) -> io::Result<()> {
         let listener = socket_with(
             AddressFamily::UNIX,
@@ -295,9 +296,9 @@ impl Server {
         }
     }
 
-    /// Waits until something happens; gives the sessions whose agent said something or hung up, ascending.
+    /// Waits for an event; returns the sessions whose agent sent something or hung up, ascending.
     fn wait(&mut self, listener: &OwnedFd) -> io::Result<Vec<usize>> {
-        // Others may go on asking: what keeps us awake must not hold it up.
+        // Computed here, because continuous requests of others must not delay it.
         let limit = self.kill_orphans();
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut polled = vec![
@@ -306,7 +307,7 @@ impl Server {
         ];
         let mut subjects = Vec::new();
         for (index, session) in self.sessions.iter().enumerate() {
-            // One whose agent hung up stays readable for ever: it must not wake us again.
+            // A hung-up connection stays readable forever: it must not wake this thread again.
             if session.kill_at.is_none() {
                 polled.push(readable(session.agent.as_fd()));
                 subjects.push((index, true));
@@ -336,7 +337,8 @@ impl Server {
         Ok(heard)
     }
 
-    /// Kills those that were asked to end and did not in time. Gives how long the next one has; none if there is none.
+    /// Kills commands that were asked to end and did not in time. Returns the time until the next kill is
+    /// due; `None` if there is none.
     fn kill_orphans(&mut self) -> Option<Timespec> {
         let now = self.clock.now();
         for session in &mut self.sessions {
@@ -362,7 +364,7 @@ impl Server {
         });
     }
 
-    /// An agent's request, or its end.
+    /// Handles an agent's request or hang-up.
     fn hear(&mut self, index: usize) {
         let session = &mut self.sessions[index];
         let (received, is_surplus) = (receive(&session.agent), session.is_surplus);
@@ -382,7 +384,7 @@ impl Server {
                         .tell(&ExecAnswer::Refused { detail });
                 }
             },
-            // What is no request is answered by hanging up.
+            // Malformed requests are answered by hanging up.
             (None, _) => drop(self.sessions.remove(index)),
             (Some(pid), _) => {
                 session.kill_at = Some(self.clock.now().after(EXEC_HANGUP_MS));
@@ -400,7 +402,7 @@ impl Server {
     ) -> Result<i32, String> {
         if is_surplus {
             return Err(format!(
-                "{EXEC_SESSIONS_MAX} commands run beside this task already (EXEC_SESSIONS_MAX)"
+                "the task already has {EXEC_SESSIONS_MAX} exec sessions (EXEC_SESSIONS_MAX)"
             ));
         }
         let mut command = self.task.command(&self.directory, request, files)?;
@@ -414,20 +416,20 @@ impl Server {
         let spawned = command.spawn();
         let mut table = self.shared.table();
         table.is_starting = false;
-        // What ended meanwhile was not collected.
+        // Processes that ended meanwhile were not reaped.
         self.shared.ended.raise();
         let child = spawned
             .map_err(|error| format!("starting `{}` failed: {error}", request.command[0]))?;
         let pid = child.id().cast_signed();
         table.running.insert(pid, None);
-        // One that began while the others were killed was not among them.
+        // A command that started while the others were killed was not among them.
         if table.is_closed {
             signal_group(pid, Signal::KILL);
         }
         Ok(pid)
     }
 
-    /// Tells agents of commands that ended.
+    /// Notifies agents of commands that ended.
     fn tell_ends(&mut self) {
         let mut table = self.shared.table();
         self.sessions.retain_mut(|session| {
@@ -449,14 +451,14 @@ impl Server {
 
 impl Session {
     fn tell(&mut self, answer: &ExecAnswer) {
-        // An agent that is gone need not be told; that it is gone is noticed when it is listened to.
+        // An agent that is gone needs no answer; its hang-up is noticed when the connection is read.
         if let Ok(bytes) = serde_json::to_vec(answer) {
             let _ = send(&self.agent, &bytes, SendFlags::NOSIGNAL);
         }
     }
 }
 
-/// None if it was collected already, which needs no signal.
+/// `None` if it was reaped already, and thus needs no signal.
 fn process_of(pid: i32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(pid)?;
     pidfd_open(pid, PidfdFlags::NONBLOCK).ok()

@@ -1,4 +1,4 @@
-//! What an agent asks for beside a task, and what it is answered.
+//! Messages of exec sessions between agent and supervisor.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::EXEC_REQUEST_BYTES_MAX;
 
-/// Files of a request: input, output and errors.
+/// Number of files of a request: standard input, output and error.
 pub(super) const FILES: usize = 3;
 
-/// What an agent asks for, with the three files.
+/// Request of an agent, accompanied by the three files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecRequest {
     /// Program and arguments.
@@ -22,7 +22,7 @@ pub struct ExecRequest {
     pub terminal: Option<String>,
 }
 
-/// What became of it.
+/// State of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecAnswer {
@@ -30,19 +30,19 @@ pub enum ExecAnswer {
     Started,
     /// It ended.
     Ended {
-        /// Its exit code, if it ended by itself.
+        /// Exit code, if it ended by itself.
         code: Option<i32>,
         /// The signal that ended it.
         signal: Option<i32>,
     },
     /// It was not started.
     Refused {
-        /// Why, in words for the user.
+        /// Reason, as a message for the user.
         detail: String,
     },
 }
 
-/// A request with its files; none if there is none in what came, or the agent hung up.
+/// Receives a request with its files; `None` if it is malformed or the agent hung up.
 pub(super) fn receive(agent: &OwnedFd) -> Result<Option<(ExecRequest, [OwnedFd; FILES])>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

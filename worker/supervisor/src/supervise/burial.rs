@@ -1,4 +1,4 @@
-//! The end: what became of the task goes on record and to the agent.
+//! Completion of a task: its exit is recorded and reported to the agent.
 
 use muster_model::command::Exit;
 
@@ -14,7 +14,7 @@ use crate::supervise::{SuperviseError, Supervisor, during, milliseconds};
 const FAREWELL_MS_MAX: u64 = 1_000;
 
 impl Supervisor<'_> {
-    /// Whether the task was a process that was started, ended by itself, and had nothing that others have not.
+    /// Whether the task was a process that was started, ended by itself, and had no special resources.
     pub(super) fn was_plain(&self) -> bool {
         let assignment = &self.spec.assignment;
         let execution = &assignment.execution;
@@ -25,7 +25,7 @@ impl Supervisor<'_> {
         !is_special && self.stopping.is_none() && !self.lease.is_stopping() && self.broken.is_none()
     }
 
-    /// What the end of a container's runner cannot say.
+    /// End details that the exit status of a container's runner cannot carry.
     pub(super) fn container_end(&self) -> ContainerEnd {
         match self.spec.assignment.execution.container {
             Some(_) => ContainerEnd::read(self.directory),
@@ -33,8 +33,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Records the end and says it. True: this process waits for the next task; the end is on record, so nobody will ever look
-    /// for the supervisor of this one. It may if it has `kept` its cgroups for that, or not.
+    /// Records the exit and reports it. True if this process waits for the next task: the exit is recorded,
+    /// so no agent will look for the supervisor of this one. It may wait if `kept` is given, which states
+    /// whether it has kept its cgroups.
     pub(super) fn bury(&mut self, exit: Exit, kept: Option<bool>) -> Result<bool, SuperviseError> {
         let record = ExitRecord {
             exit: exit.clone(),
@@ -55,8 +56,9 @@ impl Supervisor<'_> {
         Ok(goes_on && !self.connections.agent_has_output())
     }
 
-    /// Writes the end down; false if it could not be. An agent that hears of it keeps it in its journal: with one, a full disk is only
-    /// complained of; without one, it is tried again until one comes or the disk has room.
+    /// Records the exit; false if that failed. An agent that receives it keeps it in its journal: with an
+    /// agent, a full disk is only logged; without one, the write is retried until an agent connects or the
+    /// disk has room.
     fn record_exit(&mut self, record: &ExitRecord) -> Result<bool, SuperviseError> {
         let until = self.clock.now().after(EXIT_RECORD_MS_MAX);
         loop {
@@ -74,7 +76,7 @@ impl Supervisor<'_> {
             self.connections
                 .wait(&[], milliseconds(LEASE_TICK))
                 .map_err(during("polling"))?;
-            // Nothing is left to be asked for: who connects is told the end.
+            // Requests are ignored now: an agent that connects is sent the exit.
             self.connections.receive();
         }
     }

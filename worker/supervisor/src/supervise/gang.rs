@@ -1,4 +1,4 @@
-//! Where a task's gang meets, which changes while the task runs when another member is swapped.
+//! Rendezvous of a task's gang, which changes while the task runs when another member is replaced.
 
 use muster_model::desired::Rendezvous;
 use muster_model::time::MonotonicMs;
@@ -10,26 +10,26 @@ use crate::protocol::GangNotice;
 use crate::spec::TaskSpec;
 use crate::supervise::{Supervisor, milliseconds};
 
-/// Where a gang meets.
+/// Rendezvous of a gang.
 #[derive(Debug)]
 pub(super) struct Gang {
     place: Rendezvous,
-    /// Whether that is not where the task's environment says.
+    /// Whether it differs from the task's environment.
     has_moved: bool,
-    /// Where it is to meet as soon as the task can read so.
+    /// Pending new rendezvous, effective once the task can read it.
     next: Option<Move>,
 }
 
-/// A new place that the task has not heard of.
+/// A new rendezvous that the task has not been notified of.
 #[derive(Debug)]
 struct Move {
     place: Rendezvous,
-    /// When its file is written; at once if none. It could not be before.
+    /// When to write its file; at once if `None`, later after a failure.
     due: Option<MonotonicMs>,
 }
 
 impl Gang {
-    /// Where the gang of a task is to meet that has not begun.
+    /// Rendezvous of a task that has not begun.
     pub(super) fn of(spec: &TaskSpec) -> Self {
         Self {
             place: spec.assignment.rendezvous(),
@@ -38,26 +38,26 @@ impl Gang {
         }
     }
 
-    /// The task begins, with this port in its environment.
+    /// Begins the task, with this port in its environment.
     pub(super) const fn begin(&mut self, master_port: u16) {
         self.place.master_port = master_port;
     }
 
-    /// Where it meets, for who knows the task's environment; none if that says the same.
+    /// The current rendezvous if it differs from the task's environment.
     pub(super) fn moved(&self) -> Option<GangNotice> {
         self.has_moved.then(|| GangNotice::from(&self.place))
     }
 }
 
 impl Supervisor<'_> {
-    /// The gang meets elsewhere: [`Self::move_gang`] tells the task.
+    /// Moves the rendezvous: [`Self::move_gang`] notifies the task.
     pub(super) fn renew(&mut self, place: Rendezvous) {
         let is_news = place != self.gang.place;
         self.gang.next = is_news.then_some(Move { place, due: None });
     }
 
-    /// Renews what the task can read of its gang, if that has moved, and then tells who wants to hear it. A file that cannot be
-    /// replaced now is tried again: the task has the old place until then, which is no reason to end it.
+    /// Rewrites the host file if the rendezvous has moved, and then notifies subscribers. A failed write is
+    /// retried: the task has the old rendezvous until then, which is not a reason to end it.
     pub(super) fn move_gang(&mut self, now: MonotonicMs) {
         let Some(mut next) = self.gang.next.take() else {
             return;
@@ -68,7 +68,9 @@ impl Supervisor<'_> {
         }
         if let Err(error) = hostfile::write(&next.place.hosts, self.directory) {
             if next.due.is_none() {
-                complain(&format!("where the gang meets is not told yet: {error}"));
+                complain(&format!(
+                    "publishing the gang's new rendezvous failed, will retry: {error}"
+                ));
             }
             next.due = Some(now.after(milliseconds(LEASE_TICK)));
             self.gang.next = Some(next);

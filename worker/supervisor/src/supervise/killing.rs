@@ -1,4 +1,4 @@
-//! The end of a task against its will: killed until nothing of it lives, and told of where that takes too long.
+//! Kill of a task: repeated until no process of it is alive, and reported as stuck if that takes too long.
 
 use std::fs;
 
@@ -9,17 +9,17 @@ use crate::process::ProcessEntry;
 use crate::protocol::{Stuck, SupervisorMessage};
 use crate::supervise::{Supervisor, Watched, exit_of};
 
-/// Processes that are named of a task that cannot be killed.
+/// Maximum number of processes that are named in a report about an unkillable task.
 const NAMED_MAX: usize = 4;
 
-/// Since when a task is killed.
+/// Progress of a kill.
 #[derive(Debug, Default)]
 pub(super) struct Killing {
     since: Option<MonotonicMs>,
 }
 
 impl Killing {
-    /// Begins, if it has not. True: it begins now.
+    /// Starts the kill, unless it has started. True if it starts now.
     pub(super) fn begin(&mut self, now: MonotonicMs) -> bool {
         let begins = self.since.is_none();
         self.since.get_or_insert(now);
@@ -30,7 +30,7 @@ impl Killing {
         self.since.is_some()
     }
 
-    /// Whether it has gone on for longer than it may take.
+    /// Whether it has taken longer than it may.
     fn is_in_vain(&self, now: MonotonicMs) -> bool {
         self.since
             .is_some_and(|since| now.since(since) >= UNKILLABLE_MS)
@@ -38,7 +38,7 @@ impl Killing {
 }
 
 impl Supervisor<'_> {
-    /// Kills the task, and says so once if that does not help.
+    /// Kills the task, and reports once if that does not help.
     pub(super) fn kill(&mut self, killing: &Killing, task: &Watched, now: MonotonicMs) {
         task.family.kill();
         if self.said.stuck.is_some() || !killing.is_in_vain(now) {
@@ -58,7 +58,7 @@ impl Supervisor<'_> {
     }
 }
 
-/// What is left, in words: `process 4711 (python) hangs in the kernel (in fuse_wait)`.
+/// Describes the remaining processes: `process 4711 (python) hangs in the kernel (in fuse_wait)`.
 fn detail(left: &[ProcessEntry]) -> String {
     let mut texts: Vec<String> = left.iter().take(NAMED_MAX).map(describe).collect();
     if left.len() > NAMED_MAX {
@@ -66,12 +66,12 @@ fn detail(left: &[ProcessEntry]) -> String {
     }
     let texts = texts.join(", ");
     let who = if texts.is_empty() {
-        "something of it"
+        "a process of the task"
     } else {
         &texts
     };
     format!(
-        "{who} did not die within {} s of being killed",
+        "{who} did not die within {} s after SIGKILL",
         UNKILLABLE_MS / 1_000
     )
 }

@@ -1,4 +1,4 @@
-//! A supervisor's life: claim, start, watch, bury.
+//! Life cycle of a supervisor: claim the attempt, start the task, watch it, record its exit.
 
 mod burial;
 mod gang;
@@ -41,10 +41,10 @@ use crate::supervise::gang::Gang;
 use crate::supervise::killing::Killing;
 use crate::supervise::stance::Stance;
 
-/// What is polled beside the connections: the task's end, the alarm, the keeper, the flag file, commands' ends and two
-/// pipes.
+/// Maximum descriptors polled besides the connections: the task's end, the alarm, the checkpoint thread, the
+/// flag file, commands' ends and two pipes.
 const OTHERS_MAX: usize = 7;
-/// What a task is told that is asked to stop because its lease is about to end.
+/// Reason given to a task that is asked to stop because its lease is about to end.
 const LEASE_ENDS: &str = "lease";
 
 /// Why a supervisor gave up.
@@ -54,20 +54,20 @@ pub(crate) enum SuperviseError {
     #[error("there is no spec.json")]
     NoSpec,
     /// An agent of another version wrote the task.
-    #[error("spec.json has format {found}, this program knows {SPEC_FORMAT} and older ones")]
+    #[error("spec.json has format {found}; this program supports {SPEC_FORMAT} and older")]
     Format {
-        /// What it has.
+        /// Format of the file.
         found: u32,
     },
     /// An attempt is never started twice.
     #[error("claiming the attempt failed")]
     Claim(#[source] io::Error),
-    /// The system refused something.
+    /// A system call failed.
     #[error("{operation} failed: {source}")]
     System {
-        /// What was tried.
+        /// Attempted operation.
         operation: &'static str,
-        /// Why it failed.
+        /// Cause.
         source: io::Error,
     },
 }
@@ -82,7 +82,7 @@ pub(crate) fn during<E: Into<io::Error>>(
     }
 }
 
-/// Runs the task of a directory to its end. The tenure has an agent afterwards if there may be another task.
+/// Runs the task of a directory to its end. `tenure` has an agent afterwards if another task may follow.
 pub(crate) fn supervise(
     directory: &TaskDirectory,
     tenure: &mut Tenure,
@@ -128,7 +128,7 @@ pub(crate) fn supervise(
     Ok(())
 }
 
-/// All that a supervisor holds.
+/// State of a supervisor with a task.
 pub(crate) struct Supervisor<'task> {
     pub(crate) directory: &'task TaskDirectory,
     pub(crate) spec: &'task TaskSpec,
@@ -141,33 +141,35 @@ pub(crate) struct Supervisor<'task> {
     /// Present while the task waits for its gang.
     pub(crate) prepared: Option<Prepared>,
     gang: Gang,
-    /// Commands that users run beside the task.
+    /// Exec sessions of the task.
     execs: Execs,
     said: Said,
-    /// What the task is still to be told, once it was asked to stop.
+    /// The stop request in progress, once there is one.
     stopping: Option<Stopping>,
-    /// True once the task said that it will have nothing more to save.
+    /// True once the task reported that it will have nothing more to save.
     has_saved: bool,
     /// True if it was asked to stop because its lease was about to end.
     is_asked_by_lease: bool,
-    /// True once the lease ran out on a living task.
+    /// True once the lease expired while the task was alive.
     expired: bool,
-    /// Why the task cannot be watched any more, in words for the user: it is killed, and counts as not started.
+    /// Why the task can no longer be watched, as a message for the user: it is killed, and counts as not
+    /// started.
     broken: Option<String>,
 }
 
-/// A task that was started, and what watches it.
+/// A started task with its watchers.
 struct Watched {
     family: Family,
     output: Output,
     folder: CheckpointFolder,
-    /// When [`Self::keeper`] is needed at the latest.
+    /// When [`Self::keeper`] must be started at the latest.
     keeper_due: MonotonicMs,
     keeper: Option<CheckpointKeeper>,
 }
 
 impl Supervisor<'_> {
-    /// Gives the agent back that this process waits on for another task, if it may have one, and what cgroups that can have.
+    /// Returns the connection to the agent on which this process waits for another task, if it may have one,
+    /// and the cgroups kept for it.
     fn run(
         mut self,
         kept: Option<KeptCgroups>,
@@ -180,7 +182,7 @@ impl Supervisor<'_> {
                 (exit, None)
             }
         };
-        // Before the agent hears of the end, and clears away what it finds.
+        // Done before the agent is notified of the end and removes what it finds.
         let cgroups = family.map(|family| family.close(may_go_on));
         self.over();
         let kept = cgroups.as_ref().map(Option::is_some);
@@ -189,21 +191,21 @@ impl Supervisor<'_> {
         Ok(agent.zip(cgroups))
     }
 
-    /// Nothing of the task lives: nobody need look after it.
+    /// Tells the guard that no process of the task is alive.
     fn over(&self) {
         if let Some(pulse) = self.pulse {
             pulse.over();
         }
     }
 
-    /// Starts the task unless its lease is over.
+    /// Starts the task unless its lease has expired.
     fn start(&mut self, kept: Option<KeptCgroups>) -> Result<Watched, Exit> {
         let folder = CheckpointFolder::prepare(self.spec);
         let now = self.clock.now();
         if self.lease.verdict(now) == Verdict::LeaseOver {
             return Err(Exit {
                 lease_expired: true,
-                ..not_started("the lease ran out before the start")
+                ..not_started("the lease expired before the start")
             });
         }
         let ready =
@@ -235,7 +237,8 @@ impl Supervisor<'_> {
         })
     }
 
-    /// Watches the task until nothing of it lives. Gives how it ended, and its rest as [`Self::conclude`] does.
+    /// Watches the task until no process of it is alive. Returns its exit, and its resources like
+    /// [`Self::conclude`].
     fn watch(&mut self, mut task: Watched) -> Result<(Exit, Option<Family>), SuperviseError> {
         let mut killing = Killing::default();
         let mut rounds = Rounds::default();
@@ -249,7 +252,8 @@ impl Supervisor<'_> {
             }
             let verdict = self.lease.verdict(now);
             self.expired |= verdict == Verdict::LeaseOver && !has_ended;
-            // What outlives the main process is not the task; while it stops, it may be its clean-up.
+            // Processes that outlive the main process are not the task; while it stops, they may be its
+            // clean-up.
             let orphaned = has_ended && !self.lease.is_stopping();
             let is_lost = orphaned || !matches!(verdict, Verdict::LivesUntil(_));
             if (is_lost || self.broken.is_some()) && killing.begin(now) {
@@ -291,12 +295,12 @@ impl Supervisor<'_> {
         Ok(self.conclude(task))
     }
 
-    /// Starts the keeper if there is none yet.
+    /// Starts the checkpoint thread if there is none yet.
     fn keep(&mut self, task: &mut Watched) {
         if task.keeper.is_some() || self.broken.is_some() {
             return;
         }
-        // None once it was collected: then it need not be found again.
+        // `None` once it was reaped: then it need not be found again.
         let process = ProcessIdentity::of(task.family.main());
         let folder = task.folder.clone();
         match CheckpointKeeper::start(self.spec, self.directory, folder, process) {
@@ -305,8 +309,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Collects what the task has left to say when nothing of it lives. Gives how it ended, and what it had if it left nothing
-    /// in this process: no thread, no secret, nothing that the next task would not have as well.
+    /// Collects the task's last reports once no process of it is alive. Returns its exit, and its resources
+    /// if it left nothing in this process: no thread, no secret, nothing that differs from a fresh start.
     fn conclude(&mut self, mut task: Watched) -> (Exit, Option<Family>) {
         for _ in 0..LAST_ROUNDS_MAX {
             let last = self.connections.receive_now();
@@ -315,7 +319,7 @@ impl Supervisor<'_> {
                 break;
             }
         }
-        // Nobody need look at a folder that is empty.
+        // An empty folder needs no scan.
         if task.keeper.is_none() && !task.folder.tidy() {
             self.keep(&mut task);
         }
@@ -335,10 +339,10 @@ impl Supervisor<'_> {
                 task.family.account(exit, &container)
             }
         };
-        // It ended as its lease made it, unless it says by its code that it was done by itself.
+        // The lease ended it, unless its exit code shows that it was done by itself.
         let by_itself = matches!(exit.code, Some(0 | EXIT_DO_NOT_RESTART));
         exit.lease_expired |= self.is_asked_by_lease && !by_itself && self.broken.is_none();
-        // What the kernel tells of a limit counts more than what the task printed because of it.
+        // The kernel's evidence of a reached limit outranks output that it caused.
         if exit.evidence.is_empty() {
             exit.evidence = evidence::of_end(&exit, &last_output, &self.directory.error_file());
         }
@@ -351,7 +355,7 @@ impl Supervisor<'_> {
 
     fn wait(&self, task: &Watched, timeout_ms: u64) -> Result<(), SuperviseError> {
         let mut others: Vec<&dyn AsFd> = Vec::with_capacity(OTHERS_MAX);
-        // The main process's end stays readable for ever: once seen, it must not wake us again.
+        // The main process's end stays readable forever: once handled, it must not wake this thread again.
         if task.family.status().is_none() {
             others.push(&task.family);
         }
@@ -408,14 +412,14 @@ impl Supervisor<'_> {
                 self.execs.terminate();
                 self.ask_to_stop(reason, grace_ms);
             }
-            // It has begun: told again by an agent that does not know.
+            // The task has begun: an agent that does not know repeats it.
             AgentRequest::Begin { .. } => {}
             AgentRequest::Renew(place) => self.renew(place),
             AgentRequest::Suspend if !self.lease.is_stopping() => self.stance = Stance::Still,
             AgentRequest::Suspend => {}
             AgentRequest::Resume => self.stance.resume(),
             AgentRequest::OpenExec => self.execs.open(self.directory),
-            // It has a task.
+            // This supervisor has a task.
             AgentRequest::Next { .. } => {}
             AgentRequest::Status => {
                 let status = SupervisorMessage::Status {
@@ -454,7 +458,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Says all that is known.
+    /// Sends the complete state.
     pub(crate) fn tell_all(&mut self) {
         let prepared = self.prepared.as_ref().map(Prepared::message);
         for message in prepared.into_iter().chain(self.said.messages()) {

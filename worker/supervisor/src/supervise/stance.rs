@@ -1,28 +1,29 @@
-//! Whether a task runs or stands still.
+//! Pause state of a task.
 
 use crate::exec::Execs;
 use crate::family::Family;
 
-/// How the task's processes stand.
+/// Pause state of the task's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stance {
-    /// They run.
+    /// Running.
     Goes,
-    /// They stand still where they are.
+    /// Paused.
     Still,
-    /// They stood still, and are to be let go on.
+    /// Paused, and to be resumed.
     Rises,
 }
 
 impl Stance {
-    /// Lets them go on if they stand still.
+    /// Resumes the processes if they are paused.
     pub(super) fn resume(&mut self) {
         if *self == Self::Still {
             *self = Self::Rises;
         }
     }
 
-    /// Holds them as they should stand, but for commands beside them; what cannot be done now is done at the next look.
+    /// Applies the state to all processes except commands beside the task; failures are retried with the next
+    /// check.
     pub(super) fn hold(&mut self, family: &Family, execs: &Execs) {
         match self {
             Self::Goes => {}

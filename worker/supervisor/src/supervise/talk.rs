@@ -1,4 +1,4 @@
-//! What a supervisor and its task have to say to each other: registrations, and the order to stop.
+//! Exchange between a supervisor and its task: registrations, and stop requests.
 
 use muster_model::time::MonotonicMs;
 
@@ -9,7 +9,7 @@ use crate::stopping::Stopping;
 use crate::supervise::{Supervisor, Watched};
 
 impl Supervisor<'_> {
-    /// Does what a connection of the task asks for. No answer: it comes later, or was given.
+    /// Handles a request of the task. No answer if it comes later, or was sent.
     pub(super) fn hear(
         &mut self,
         task: &mut Watched,
@@ -49,7 +49,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Tells the agent how far the task is, if it is time to.
+    /// Reports the task's progress to the agent, if a report is due.
     pub(super) fn tell_progress(&mut self, now: MonotonicMs) {
         if let Some(step) = self.said.progress.news(now) {
             self.connections
@@ -57,7 +57,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// When something is to be done at the latest, while the lease leaves the task alone until `then`.
+    /// Time of the next scheduled action, if the lease requires none until `then`.
     pub(super) fn next_look(&self, then: MonotonicMs, task: &Watched) -> MonotonicMs {
         let stopping = self.stopping.as_ref().and_then(Stopping::until);
         let keeper = task.keeper.is_none().then_some(task.keeper_due);
@@ -66,7 +66,7 @@ impl Supervisor<'_> {
         dues.fold(then, MonotonicMs::min)
     }
 
-    /// Lets the alarm ring when the lease needs attention, and the guard know when that is.
+    /// Arms the alarm for the next action of the lease, and tells the guard its time.
     pub(crate) fn wake_at(&mut self, then: MonotonicMs) {
         if let Some(alarm) = &mut self.alarm {
             alarm.set(then, self.clock);
@@ -76,16 +76,16 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Begins to stop the task, or leaves it less time than before.
+    /// Begins to stop the task, or shortens its grace.
     pub(super) fn ask_to_stop(&mut self, reason: String, grace_ms: u64) {
         let now = self.clock.now();
         let is_first = self.lease.stop(now, grace_ms);
-        // What stands still hears nothing.
+        // A paused process handles no signal.
         self.stance.resume();
         if let Some(stopping) = &mut self.stopping {
             stopping.shorten(now, grace_ms);
         }
-        // What has not begun need not be asked.
+        // A task that has not begun need not be asked.
         if !is_first || grace_ms == 0 || self.prepared.is_some() {
             return;
         }
@@ -100,9 +100,9 @@ impl Supervisor<'_> {
         self.stopping = Some(stopping);
     }
 
-    /// A checkpoint is on record: a task that was asked to stop before it was complete need not be given more time, unless
-    /// more follow. One from before that may lie behind a slow disk or the next look at the folder: the last one is still
-    /// to come.
+    /// Handles a recorded checkpoint: a task that was asked to stop before it was complete needs no more
+    /// time, unless more follow. An earlier checkpoint may have been delayed by a slow disk or the scan
+    /// interval: the last one is still to come.
     pub(super) fn note_saved(&mut self, finality: Finality) {
         self.has_saved = finality == Finality::Said(true);
         let Some(stopping) = &mut self.stopping else {

@@ -1,4 +1,4 @@
-//! The one place with unsafe code: what must happen around `fork` and `exec`.
+//! System calls that need unsafe code: the setup around `fork` and `exec`.
 
 pub(crate) mod user_database;
 
@@ -15,30 +15,31 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use crate::child::ChildSetup;
 use crate::start::Image;
 
-/// The kernel's numbers for memory that comes from certain nodes as long as they have some: from several, and from one
+/// Kernel modes for memory that is preferably allocated on given nodes: several of them, and a single one
 /// (kernels before 5.15).
 const PREFERRED: [libc::c_int; 2] = [5, 1];
 
-/// Bytes of the stack that a child has in its parent's memory until it becomes a program: it only makes system calls.
+/// Stack size of a child that runs in its parent's memory until it executes a program: it only makes system
+/// calls.
 const CHILD_STACK_BYTES: usize = 64 << 10;
 
-/// One for all children of this process, which come one at a time.
+/// Shared by all children of this process, which are started one at a time.
 static CHILD_STACK: Mutex<Vec<u128>> = Mutex::new(Vec::new());
 
-/// Signals that the kernel knows.
+/// Number of signals in the kernel.
 const SIGNALS: libc::c_int = 64;
 
-/// Makes a command set itself up before its first instruction.
+/// Makes a command run its setup before its first instruction.
 pub(crate) fn set_up_in_child(command: &mut Command, setup: ChildSetup) {
-    // SAFETY: `enter` makes system calls and allocates nothing, so it is sound in the child of a process whose other
-    // threads may hold locks.
+    // SAFETY: `enter` makes system calls and allocates nothing, so it is sound in the child of a process
+    // whose other threads may hold locks.
     unsafe {
         command.pre_exec(move || setup.enter());
     }
 }
 
-/// Makes a command begin in a directory, after what was set up before: the standard library itself goes there first of all,
-/// with the rights and the mounts of this process.
+/// Makes a command start in a directory, after its setup: the standard library would enter it first, with the
+/// rights and the mounts of this process.
 pub(crate) fn begin_in(command: &mut Command, directory: CString) {
     let go = move || Ok(rustix::process::chdir(&directory)?);
     // SAFETY: the closure makes one system call and allocates nothing.
@@ -47,21 +48,21 @@ pub(crate) fn begin_in(command: &mut Command, directory: CString) {
     }
 }
 
-/// A child that is to become a program.
+/// A child that is about to execute a program.
 struct Birth<'task> {
     image: &'task Image<'task>,
     arguments: Vec<*const libc::c_char>,
     shell_arguments: Vec<*const libc::c_char>,
     environment: Vec<*const libc::c_char>,
-    /// What the kernel said, if it has not become one.
+    /// Error number, if executing failed.
     error: AtomicI32,
 }
 
-/// Starts a program in a child that has this process's memory until then, while this process stands still. Gives its number
-/// and what is readable once it has ended.
+/// Starts a program in a child that shares this process's memory until then, while this process is suspended.
+/// Returns its process id and a descriptor that is readable once it has ended.
 ///
 /// # Errors
-/// What the kernel says, to the child as well: then there is none.
+/// Errors of the kernel, including those in the child, which does not exist then.
 pub(crate) fn start_in_own_memory(image: &Image<'_>) -> io::Result<(i32, OwnedFd)> {
     let birth = Birth {
         image,
@@ -70,14 +71,15 @@ pub(crate) fn start_in_own_memory(image: &Image<'_>) -> io::Result<(i32, OwnedFd
         environment: pointers(&image.environment),
         error: AtomicI32::new(0),
     };
-    // It stays: the C library tidies up all of its memory when so much is given back.
+    // It is never freed: the C library trims its heap when a block of this size is returned.
     let mut stack = CHILD_STACK.lock().unwrap_or_else(PoisonError::into_inner);
     stack.reserve_exact(CHILD_STACK_BYTES / size_of::<u128>());
     let mut ended: libc::c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
-    // SAFETY: the child runs on a stack of its own, whose upper end is aligned, and makes system calls alone: no handler of a
-    // signal can run in it, as this program has none but for its own crashes. What both see lives until this call returns,
-    // which it does when the child has other memory or is gone. The kernel writes the file's number.
+    // SAFETY: the child runs on a stack of its own, whose upper end is aligned, and only makes system calls:
+    // no signal handler can run in it, as this program has none except for its own crashes. The shared data
+    // lives until this call returns, which it does when the child has other memory or is gone. The kernel
+    // writes the file's number.
     let pid = unsafe {
         let end = stack.as_mut_ptr().add(stack.capacity()).cast();
         let birth = (&raw const birth).cast_mut().cast();
@@ -86,26 +88,27 @@ pub(crate) fn start_in_own_memory(image: &Image<'_>) -> io::Result<(i32, OwnedFd
     if pid < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened it for us.
+    // SAFETY: the kernel has just opened it for this process.
     let ended = unsafe { OwnedFd::from_raw_fd(ended) };
     match birth.error.load(Ordering::Relaxed) {
         0 => Ok((pid, ended)),
         error => {
-            // It has ended: this only collects it.
+            // It has ended: this only reaps it.
             let _ = waitpid(Pid::from_raw(pid), WaitOptions::empty());
             Err(io::Error::from_raw_os_error(error))
         }
     }
 }
 
-/// The texts as the kernel takes them, for as long as they live.
+/// Null-terminated pointer array, valid as long as the texts live.
 fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
     let texts = texts.iter().map(|text| text.as_ptr());
     texts.chain([std::ptr::null()]).collect()
 }
 
 extern "C" fn be_born(birth: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: the parent has made it, keeps it, and does not touch it before this process has other memory or is gone.
+    // SAFETY: the parent created it, keeps it, and does not touch it before this process has other memory or
+    // is gone.
     let birth = unsafe { &*birth.cast::<Birth<'_>>() };
     let Err(error) = birth.become_program();
     birth.error.store(
@@ -116,23 +119,23 @@ extern "C" fn be_born(birth: *mut libc::c_void) -> libc::c_int {
 }
 
 impl Birth<'_> {
-    /// Returns only if the kernel refuses something.
+    /// Returns only on an error of the kernel.
     fn become_program(&self) -> io::Result<std::convert::Infallible> {
         let image = self.image;
         for (file, number) in image.files.iter().zip(libc::STDIN_FILENO..) {
-            // SAFETY: the file is open, and nobody in this process owns the standard files.
+            // SAFETY: the file is open, and nothing in this process owns the standard files.
             done(unsafe { libc::dup2(file.as_raw_fd(), number) })?;
         }
         let none = signal_set(std::iter::empty())?;
-        // SAFETY: the set was made above, and nobody wants the earlier one.
+        // SAFETY: the set was made above, and the previous one is not requested.
         done(unsafe {
             libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())
         })?;
         image.setup.enter()?;
-        // Only now is everything where the task sees it. SAFETY: the text lives and has an end.
+        // Only now is everything where the task sees it. SAFETY: the text is alive and terminated.
         done(unsafe { libc::chdir(image.directory.as_ptr()) })?;
         let environment = self.environment.as_ptr();
-        // SAFETY: the texts live and have ends, and so do the lists of them.
+        // SAFETY: the texts are alive and terminated, and so are their lists.
         unsafe { libc::execve(image.path.as_ptr(), self.arguments.as_ptr(), environment) };
         let refused = io::Error::last_os_error();
         if refused.raw_os_error() == Some(libc::ENOEXEC) {
@@ -151,12 +154,13 @@ fn done(outcome: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Makes every signal do what it does by itself.
+/// Resets every signal to its default action.
 pub(crate) fn default_signals() {
-    // The kernel's `sigaction` of four words; the C library's does not let its own signals be set.
+    // The kernel's `sigaction` of four words; the C library's refuses the library's own signals.
     let default = [0u64; 4];
     for signal in 1..=SIGNALS {
-        // SAFETY: the kernel reads the four words and writes nothing. It refuses the two signals that cannot be ignored.
+        // SAFETY: the kernel reads the four words and writes nothing. It refuses the two signals that cannot
+        // be ignored.
         unsafe {
             let old = std::ptr::null_mut::<u64>();
             libc::syscall(
@@ -170,12 +174,12 @@ pub(crate) fn default_signals() {
     }
 }
 
-/// Makes memory of this process come from these nodes, bits of a mask, as long as they have some.
+/// Makes this process prefer memory of these nodes, given as a bit mask.
 ///
 /// # Errors
-/// What the kernel says; one that knows no nodes has only one.
+/// Errors of the kernel; a kernel without NUMA support has only one node.
 pub(crate) fn prefer_memory(nodes: &[libc::c_ulong]) -> io::Result<()> {
-    // The kernel counts one more than there are.
+    // The kernel expects one more than the number of bits.
     let bits = nodes.len() * libc::c_ulong::BITS as usize + 1;
     for policy in PREFERRED {
         // SAFETY: the kernel reads as many bits as the mask has.
@@ -193,49 +197,50 @@ pub(crate) fn prefer_memory(nodes: &[libc::c_ulong]) -> io::Result<()> {
     Err(io::ErrorKind::InvalidInput.into())
 }
 
-/// Moves this process into a new IPC namespace: segments, queues and semaphores that nobody outside of it has.
+/// Moves this process into a new IPC namespace, with private segments, queues and semaphores.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn make_ipc_namespace() -> io::Result<()> {
-    // SAFETY: nothing in this process refers to what it had in the namespace before.
+    // SAFETY: nothing in this process refers to objects of the previous namespace.
     done(unsafe { libc::unshare(libc::CLONE_NEWIPC) })
 }
 
 /// Moves this process into an IPC namespace.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn join_ipc_namespace(namespace: &OwnedFd) -> io::Result<()> {
     // SAFETY: as above; the file is open.
     done(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWIPC) })
 }
 
-/// Moves this process into a copy of its mounts: what the host mounts later appears in it, and nothing goes back.
+/// Moves this process into a copy of its mount namespace: later mounts of the host appear in it, and nothing
+/// propagates back.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn make_mount_namespace() -> io::Result<()> {
-    // SAFETY: the process has its own root and working directory, as nobody shares them with it.
+    // SAFETY: the process has its own root and working directory, which it shares with no other.
     done(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
     mount(c"none", c"/", libc::MS_REC | libc::MS_SLAVE)
 }
 
-/// Shows a folder, and what is shown in it, at another path.
+/// Bind-mounts a folder, with the mounts in it, at another path.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn show_at(source: &CStr, target: &CStr) -> io::Result<()> {
     mount(source, target, libc::MS_BIND | libc::MS_REC)
 }
 
 fn mount(source: &CStr, target: &CStr, flags: libc::c_ulong) -> io::Result<()> {
     let (kind, options) = (std::ptr::null(), std::ptr::null());
-    // SAFETY: the texts live and have ends; no kind and no options are asked for by these flags.
+    // SAFETY: the texts are alive and terminated; these flags require no type and no options.
     done(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, options) })
 }
 
-/// Makes a command's standard input the terminal that controls its session, which must be its own by then.
+/// Makes a command's standard input the controlling terminal of its session, which must be its own by then.
 pub(crate) fn with_controlling_terminal(command: &mut Command) {
     let prepare = || {
         // SAFETY: the child has a standard input, and keeps it.
@@ -248,11 +253,11 @@ pub(crate) fn with_controlling_terminal(command: &mut Command) {
     }
 }
 
-/// Closes every file that this process inherited beside its standard ones: a supervisor lives long, and a
-/// lock or pipe of whoever started its agent must not live as long. Call it before anything is opened.
+/// Closes every inherited file except the standard ones: a supervisor lives long, and must not keep a lock or
+/// pipe of the agent's starter open. Call it before anything is opened.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn close_inherited_files() -> io::Result<()> {
     // SAFETY: nothing was opened yet, so no open file has an owner in this process.
     if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } == 0 {
@@ -262,12 +267,12 @@ pub(crate) fn close_inherited_files() -> io::Result<()> {
     }
 }
 
-/// Forks. `None` in the child, which has all of the parent's memory but only the thread that called.
+/// Forks. `None` in the child, which has all of the parent's memory but only the calling thread.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn fork() -> io::Result<Option<i32>> {
-    // SAFETY: the caller, the server, has no other threads, so no lock is held by one that the child lacks.
+    // SAFETY: the caller, the server, has no other threads, so none can hold a lock that the child lacks.
     match unsafe { libc::fork() } {
         0 => Ok(None),
         pid if pid > 0 => Ok(Some(pid)),
@@ -275,10 +280,11 @@ pub(crate) fn fork() -> io::Result<Option<i32>> {
     }
 }
 
-/// Numbers, all 0, that this process shares with those that it forks, for as long as any of them lives.
+/// Allocates zeroed numbers that this process shares with its forked children, for as long as any of them
+/// lives.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn shared_numbers(count: usize) -> io::Result<&'static [AtomicU64]> {
     let bytes = count * size_of::<AtomicU64>();
     // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
@@ -295,21 +301,22 @@ pub(crate) fn shared_numbers(count: usize) -> io::Result<&'static [AtomicU64]> {
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the mapping has that many bytes, begins at a page, is zeroed and never unmapped; all access is atomic.
+    // SAFETY: the mapping has that many bytes, is page-aligned, zeroed and never unmapped; all access is
+    // atomic.
     Ok(unsafe { std::slice::from_raw_parts(address.cast::<AtomicU64>(), count) })
 }
 
-/// Makes files this process's standard input, if there is one for it, and standard error.
+/// Makes files this process's standard input, if one is given, and standard error.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn become_standard_files(
     input: Option<BorrowedFd<'_>>,
     errors: BorrowedFd<'_>,
 ) -> io::Result<()> {
     let input = input.map(|input| (input, libc::STDIN_FILENO));
     for (file, number) in input.into_iter().chain([(errors, libc::STDERR_FILENO)]) {
-        // SAFETY: both are open, and nobody owns the standard files.
+        // SAFETY: both are open, and nothing owns the standard files.
         if unsafe { libc::dup2(file.as_raw_fd(), number) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -317,13 +324,13 @@ pub(crate) fn become_standard_files(
     Ok(())
 }
 
-/// Takes signals over: they are read from the file that comes back, and do nothing else any more.
+/// Blocks signals: they are read from the returned descriptor instead of being delivered.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn take_signals(signals: impl Iterator<Item = i32>) -> io::Result<OwnedFd> {
     let set = signal_set(signals)?;
-    // SAFETY: the set was made above, and nobody wants the earlier one.
+    // SAFETY: the set was made above, and the previous one is not requested.
     if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -333,13 +340,13 @@ pub(crate) fn take_signals(signals: impl Iterator<Item = i32>) -> io::Result<Own
     if file < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened it for us.
+    // SAFETY: the kernel has just opened it for this process.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
 fn signal_set(signals: impl Iterator<Item = i32>) -> io::Result<libc::sigset_t> {
     let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: it makes the set.
+    // SAFETY: the call initializes the set.
     if unsafe { libc::sigemptyset(set.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -353,10 +360,10 @@ fn signal_set(signals: impl Iterator<Item = i32>) -> io::Result<libc::sigset_t> 
     Ok(unsafe { set.assume_init() })
 }
 
-/// The next of the signals that were taken over; none if none has come.
+/// The next of the blocked signals; `None` if none is pending.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn next_signal(signals: BorrowedFd<'_>) -> io::Result<Option<i32>> {
     let mut told = [0u8; size_of::<libc::signalfd_siginfo>()];
     match rustix::io::read(signals, &mut told) {
@@ -369,8 +376,8 @@ pub(crate) fn next_signal(signals: BorrowedFd<'_>) -> io::Result<Option<i32>> {
     }
 }
 
-/// Ends this process by a signal, without a dump of its memory: that is not the one in question. Returns if the signal ends
-/// nothing.
+/// Ends this process by a signal, without a core dump, which would be of the wrong process. Returns if the
+/// signal is not fatal.
 pub(crate) fn die_by(signal: i32) {
     let no_dump = libc::rlimit {
         rlim_cur: 0,
@@ -379,7 +386,8 @@ pub(crate) fn die_by(signal: i32) {
     let Ok(none) = signal_set(std::iter::empty()) else {
         return;
     };
-    // SAFETY: the handler is no code of ours, both structures were made above, and this process is about to end.
+    // SAFETY: the handler is the default one, both structures were made above, and this process is about to
+    // end.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const no_dump);
         libc::signal(signal, libc::SIG_DFL);

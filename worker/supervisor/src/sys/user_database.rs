@@ -1,16 +1,16 @@
-//! The system's user database, which files, LDAP and others feed: the C library alone knows how to ask it.
+//! The system's user database (files, LDAP and others), accessible only through the C library.
 
 use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Bytes that one entry may take at first, and at most.
+/// Initial and maximum buffer size of an entry.
 const ENTRY_BYTES: [usize; 2] = [4 << 10, 1 << 20];
-/// Groups that an account may have at first, and at most: as many as the kernel takes.
+/// Initial and maximum number of an account's groups: the maximum of the kernel.
 const GROUPS: [usize; 2] = [64, 65_536];
 
-/// What the database knows of an account.
+/// Entry of an account in the database.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) uid: u32,
@@ -19,17 +19,18 @@ pub(crate) struct Entry {
     pub(crate) shell: PathBuf,
 }
 
-/// The entry of an account; none if there is none of this name. It may ask another machine.
+/// Looks up an account; `None` if no account has this name. May query another machine.
 ///
 /// # Errors
-/// What the database says.
+/// Errors of the database.
 pub(crate) fn entry(name: &CStr) -> io::Result<Option<Entry>> {
     let [mut bytes, bytes_max] = ENTRY_BYTES;
     loop {
         let mut buffer = vec![0; bytes];
         let mut record = std::mem::MaybeUninit::<libc::passwd>::uninit();
         let mut found = std::ptr::null_mut();
-        // SAFETY: the name has an end, and the library writes within the buffer that it is told of, and the two others.
+        // SAFETY: the name is terminated, and the library writes within the given buffer and the two other
+        // variables.
         let outcome = unsafe {
             let (text, length) = (buffer.as_mut_ptr(), buffer.len());
             libc::getpwnam_r(
@@ -43,10 +44,11 @@ pub(crate) fn entry(name: &CStr) -> io::Result<Option<Entry>> {
         match outcome {
             0 if found.is_null() => return Ok(None),
             0 => {
-                // SAFETY: it was found, so the library has filled it; its texts lie in the buffer, and have ends.
+                // SAFETY: it was found, so the library has filled it; its texts are in the buffer and
+                // terminated.
                 return Ok(Some(unsafe { copied(&record.assume_init()) }));
             }
-            // What some sources of the database say of a name that they do not have.
+            // Returned by some sources of the database for an unknown name.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             libc::ERANGE if bytes < bytes_max => bytes *= 4,
             libc::EINTR => {}
@@ -58,7 +60,7 @@ pub(crate) fn entry(name: &CStr) -> io::Result<Option<Entry>> {
 /// # Safety
 /// Its texts are there.
 unsafe fn copied(record: &libc::passwd) -> Entry {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let [home, shell] = [record.pw_dir, record.pw_shell].map(|text| unsafe { path(text) });
     Entry {
         uid: record.pw_uid,
@@ -74,21 +76,21 @@ unsafe fn path(text: *const libc::c_char) -> PathBuf {
     if text.is_null() {
         return PathBuf::new();
     }
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { CStr::from_ptr(text) };
     PathBuf::from(OsStr::from_bytes(text.to_bytes()))
 }
 
-/// All groups of an account whose first one is `gid`, with that.
+/// All groups of an account with the primary group `gid`, including that one.
 ///
 /// # Errors
-/// Too many for the kernel.
+/// More groups than the kernel allows.
 pub(crate) fn groups(name: &CStr, gid: u32) -> io::Result<Vec<u32>> {
     let [mut room, room_max] = GROUPS;
     loop {
         let mut groups: Vec<libc::gid_t> = vec![0; room];
         let mut count = libc::c_int::try_from(room).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the name has an end, and the library writes no more numbers than it is told there is room for.
+        // SAFETY: the name is terminated, and the library writes no more numbers than the given capacity.
         let outcome =
             unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
         if outcome >= 0 {
@@ -96,21 +98,21 @@ pub(crate) fn groups(name: &CStr, gid: u32) -> io::Result<Vec<u32>> {
             return Ok(groups);
         }
         if room >= room_max {
-            let message = format!("it has more than {room_max} groups");
+            let message = format!("more than {room_max} groups");
             return Err(io::Error::other(message));
         }
         room *= 4;
     }
 }
 
-/// Makes this thread's accesses to files those of a user, whoever may send it signals; gives whose they were. It is not done
-/// if the next call gives another one.
+/// Sets the user of this thread's file accesses, without letting other users send it signals; returns the
+/// previous one. Check success with a second call, which returns the current one.
 pub(crate) fn set_user_of_files(uid: u32) -> u32 {
-    // SAFETY: it changes this thread's rights alone.
+    // SAFETY: it changes only this thread's rights.
     unsafe { libc::setfsuid(uid) }.cast_unsigned()
 }
 
-/// The same of the group.
+/// Like [`set_user_of_files`], for the group.
 pub(crate) fn set_group_of_files(gid: u32) -> u32 {
     // SAFETY: as above.
     unsafe { libc::setfsgid(gid) }.cast_unsigned()

@@ -1,4 +1,4 @@
-//! A folder whose files never answer: whoever looks at one hangs in the kernel, and no signal ends that.
+//! A folder whose files never answer: a process that reads one hangs in the kernel, and no signal ends it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,19 +12,20 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-/// The kernel's least size of a buffer for requests (`FUSE_MIN_READ_BUFFER`).
+/// The kernel's minimum buffer size for requests (`FUSE_MIN_READ_BUFFER`).
 const REQUEST_BYTES_MIN: usize = 8_192;
-/// The request by which the kernel begins (`FUSE_INIT`), and where its number and its code stand in a request.
+/// The kernel's first request (`FUSE_INIT`), and the offsets of the id and the opcode in a request.
 const INIT: u32 = 26;
 const CODE_AT: usize = 4;
 const UNIQUE_AT: usize = 8;
-/// Bytes of the answer to it: a header of 16 and 64 of settings, from version 7.23 of the protocol.
+/// Size of the answer to it: a header of 16 and 64 of settings, from version 7.23 of the protocol.
 const INIT_ANSWER_BYTES: usize = 80;
 const PROTOCOL: (u32, u32) = (7, 31);
-/// Pause between two looks for requests.
+/// Pause between two reads of requests.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A file system in user space that takes every request and answers none. Dropped, all that hang in it fail and go on.
+/// A file system in user space that takes every request and answers none. On drop, all processes that hang in
+/// it get an error and continue.
 #[derive(Debug)]
 pub struct HangingFolder {
     path: PathBuf,
@@ -34,10 +35,10 @@ pub struct HangingFolder {
 }
 
 impl HangingFolder {
-    /// Mounts one over a folder, which is made if need be.
+    /// Mounts one over a folder, creating it if needed.
     ///
     /// # Errors
-    /// Where the kernel has no FUSE, or does not let us mount.
+    /// The kernel has no FUSE, or mounting is not permitted.
     pub fn mount(path: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(path)?;
         let device = OpenOptions::new()
@@ -45,7 +46,7 @@ impl HangingFolder {
             .write(true)
             .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
             .open("/dev/fuse")?;
-        // The kernel finds the device by its number in the process that mounts.
+        // The kernel resolves the device by its number in the mounting process.
         let mounted = Command::new("mount")
             .args(["-i", "-t", "fuse", "-o"])
             .arg("fd=0,rootmode=40000,user_id=0,group_id=0,allow_other")
@@ -71,8 +72,8 @@ impl HangingFolder {
         })
     }
 
-    /// Whether somebody hangs in it. Only from then on does no signal end the request: one that has not been taken can be
-    /// withdrawn.
+    /// Whether a process hangs in it. Only from then on can no signal end the request: a request that was not
+    /// read yet can be withdrawn.
     #[must_use]
     pub fn hangs(&self) -> bool {
         self.hangs.load(Ordering::Relaxed)
@@ -82,14 +83,14 @@ impl HangingFolder {
 impl Drop for HangingFolder {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
-        // The device closes with the server, which ends every request. What cannot be unmounted now is out of the way at
-        // least: nobody hangs in it any more.
+        // The device closes with the server, which ends every request. A mount that cannot be unmounted now
+        // is at least harmless: no process hangs in it any more.
         let _ = self.server.take().map(JoinHandle::join);
         let _ = Command::new("umount").arg("-l").arg(&self.path).output();
     }
 }
 
-/// Takes requests, and answers the one by which the kernel begins.
+/// Reads requests, and answers only the kernel's first one.
 fn serve(mut device: File, ends: &AtomicBool, hangs: &AtomicBool) {
     let mut request = vec![0; REQUEST_BYTES_MIN];
     while !ends.load(Ordering::Relaxed) {

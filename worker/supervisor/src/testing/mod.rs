@@ -1,4 +1,4 @@
-//! What tests of this crate and of the agent need.
+//! Test support for this crate and for the agent.
 
 mod hanging;
 
@@ -16,9 +16,9 @@ pub use hanging::HangingFolder;
 use crate::clock::boottime_ms;
 use crate::process::{self, ProcessIdentity};
 
-/// How long anything in tests may take, in milliseconds.
+/// Timeout of all waits in tests, in milliseconds.
 pub const PATIENCE_MS: u64 = 60_000;
-/// Pause between two looks at a condition.
+/// Pause between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Epoch 11 of the only task of job 7.
@@ -75,7 +75,7 @@ pub fn script(text: &str) -> TaskAssignment {
 /// Polls a condition until it holds.
 ///
 /// # Panics
-/// With `what`, when patience ends.
+/// With `what`, after the timeout.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = boottime_ms() + PATIENCE_MS;
     while !holds() {
@@ -84,19 +84,19 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Kills all that a test has left on a host, so that nothing outlives the test.
+/// Kills everything that a test left on a host, so that nothing outlives the test.
 pub fn kill_host(data_directory: &Path) {
     for process in process::of_host(data_directory).unwrap_or_default() {
         process.kill();
     }
 }
 
-/// Whether the process of this number has ended.
+/// Whether the process with this id has ended.
 ///
 /// # Panics
-/// If it is no number.
+/// If it is not a number.
 #[must_use]
 pub fn is_gone(pid: &str) -> bool {
-    let pid = pid.parse().expect("a process's number");
+    let pid = pid.parse().expect("a process id");
     ProcessIdentity::of(pid).is_none_or(|process| !process.is_alive())
 }

@@ -1,5 +1,5 @@
-//! A lease on a machine whose clock runs slow: what the kernel slews must not lengthen it. A program of its own, which runs
-//! beside no other tests: they would measure by that clock.
+//! Lease expiry on a machine whose clock runs slow: clock slewing must not lengthen a lease. A separate test
+//! program, because other tests would measure by that clock.
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 #[path = "../supervisor/support.rs"]
@@ -16,15 +16,15 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use support::{Rig, eventually, script};
 
-/// Microseconds that the kernel counts for a tick: what they are, and a tenth less.
+/// Microseconds per kernel tick: the default, and a tenth less.
 const TICK: libc::c_long = 10_000;
 const SLOW_TICK: libc::c_long = 9_000;
-/// The lease, in milliseconds; a tenth more is what a slow clock would make of it.
+/// The lease, in milliseconds; a slow clock would make it a tenth longer.
 const LEASE_MS: u64 = 6_000;
-/// By when the task must be dead: half way to that.
+/// By when the task must be dead: half of that tenth.
 const DEAD_BY: Duration = Duration::from_millis(LEASE_MS + LEASE_MS / 20);
 
-/// The time that nobody slews.
+/// Time of the clock that is never slewed.
 fn raw() -> Duration {
     let now = clock_gettime(ClockId::MonotonicRaw);
     Duration::new(
@@ -33,7 +33,7 @@ fn raw() -> Duration {
     )
 }
 
-/// What the kernel says of its clock; it is told a tick, if one is given.
+/// Reads the kernel's clock parameters; sets the tick first, if one is given.
 fn clock(tick: Option<libc::c_long>) -> Option<libc::timex> {
     // SAFETY: all-zero bytes are a valid `timex`, and the kernel reads and writes nothing but it.
     #[expect(unsafe_code, reason = "no safe interface has this system call")]
@@ -47,13 +47,14 @@ fn clock(tick: Option<libc::c_long>) -> Option<libc::timex> {
     }
 }
 
-/// This machine's clock runs slow for as long as it lives, and then as much too fast until what was lost is made up for.
+/// Makes this machine's clock run slow while this value lives, and then too fast until the loss is made up
+/// for.
 struct SlowClock {
     since: Duration,
 }
 
 impl SlowClock {
-    /// None where somebody keeps the clock, or we may not.
+    /// `None` if the clock is under another program's control, or may not be set.
     fn start() -> Option<Self> {
         let is_kept = clock(None)?.status & libc::STA_UNSYNC == 0;
         if is_kept {
@@ -68,7 +69,7 @@ impl Drop for SlowClock {
     fn drop(&mut self) {
         let slow_for = raw() - self.since;
         clock(Some(2 * TICK - SLOW_TICK));
-        // Nobody unparks it; should somebody, the clock is a little off.
+        // Nothing unparks it; a spurious wake-up would leave the clock a little off.
         std::thread::park_timeout(slow_for);
         clock(Some(TICK));
     }
@@ -77,7 +78,8 @@ impl Drop for SlowClock {
 #[test]
 fn a_slow_clock_does_not_lengthen_a_lease() {
     let Some(slow) = SlowClock::start() else {
-        let why = "skipped: this machine's clock is kept by somebody, or not ours to slow down";
+        let why =
+            "skipped: this machine's clock is controlled by another program, or may not be set";
         drop(writeln!(std::io::stderr(), "{why}"));
         return;
     };

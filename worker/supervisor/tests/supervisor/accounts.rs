@@ -13,10 +13,11 @@ use muster_supervisor::{Account, TaskDirectory, TaskSpec};
 use crate::exec::{ask, hear};
 use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script, skipped};
 
-/// Where every host has a file system in memory.
+/// A directory on every host that is a file system in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// Prepares what an agent does for the task of an account: a way to its folders, and a scratch folder of its own.
+/// Prepares what an agent prepares for the task of an account: access to its folders, and a scratch folder of
+/// its own.
 fn as_nobody(spec: &mut TaskSpec, directory: &TaskDirectory) {
     let nobody = Account::find("nobody").unwrap().unwrap();
     let home = spec.log_directory.parent().unwrap();
@@ -26,7 +27,7 @@ fn as_nobody(spec: &mut TaskSpec, directory: &TaskDirectory) {
     spec.identity.account = Some(nobody);
 }
 
-/// A task that runs as `nobody`; none where this shows nothing.
+/// A task that runs as `nobody`; `None` where the test cannot run.
 fn nobodys(text: &str, change: impl FnOnce(&mut TaskSpec)) -> Option<Rig> {
     if !rustix::process::geteuid().is_root() {
         return skipped("only root runs tasks as others");
@@ -59,7 +60,7 @@ fn secrets_are_the_accounts_and_nobody_elses() {
     let text = "cat $KEY_FILE; stat -c '%a %U' $KEY_FILE $(dirname $KEY_FILE)";
     let rig = nobodys(text, |spec| {
         give_key(spec, source.path(), target.as_ref());
-        // Under another name it is the same file.
+        // A second variable for the secret refers to the same file.
         let again = SecretForm::File("SAME_FILE".to_owned());
         let secrets = &mut spec.assignment.execution.secrets;
         secrets.extend_from_within(..);
@@ -135,7 +136,7 @@ fn a_command_beside_a_task_begins_where_its_account_may_be() {
     };
     let there = format!("{}\n", place.path().display());
     assert_eq!(answer(), (ExecAnswer::Started, there));
-    // Root's alone from now on: its supervisor could still go there.
+    // Accessible only to root from now on: the supervisor could still enter it.
     close(0o700);
     let (ExecAnswer::Refused { detail }, _) = answer() else {
         panic!("not refused");
@@ -162,9 +163,9 @@ fn what_an_account_may_not_start_is_said_before_anything_begins() {
 #[test]
 fn a_refused_task_starts_nothing() {
     let mut rig = Rig::start_spec(script("echo > ran"), LONG_LEASE_MS, |spec| {
-        spec.identity.refusal = Some("NO_ACCOUNT: nobody knows ada".to_owned());
+        spec.identity.refusal = Some("NO_ACCOUNT: no account ada".to_owned());
     });
     let error = rig.hear_exit().start_error;
-    assert_eq!(error.as_deref(), Some("NO_ACCOUNT: nobody knows ada"));
+    assert_eq!(error.as_deref(), Some("NO_ACCOUNT: no account ada"));
     assert!(!rig.directory.scratch().join("ran").exists());
 }

@@ -1,6 +1,5 @@
-//! What holds a task to what it was given: cgroups, the kernel's limits, its CPUs; and the secrets that it is given.
-//!
-//! A host that has no such controller for us shows nothing: what is about it returns early then.
+//! Confinement of tasks by cgroups, the kernel's limits and CPU binding; and provision of secrets.
+//! Where a host has no usable controller, a test that needs it returns early.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -14,10 +13,10 @@ use muster_supervisor::{CgroupHost, Controller, CpuPlace, DeviceNumber};
 use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script, skipped};
 use crate::tasks::{RUNAWAY, stop};
 
-/// Where every host has a file system in memory.
+/// A directory on every host that is a file system in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// The cgroups of one test, with these controllers; none if the host lacks one, which is said.
+/// The cgroups of one test, with these controllers; if the host lacks one, prints that and returns `None`.
 pub(crate) fn cgroups(test: &str, wanted: &[Controller]) -> Option<Vec<PathBuf>> {
     let host = CgroupHost::find(&format!("test-{}", std::process::id()));
     let has_all = |host: &CgroupHost| wanted.iter().all(|controller| host.has(*controller));
@@ -37,7 +36,7 @@ fn gone(paths: &[PathBuf]) -> bool {
     !paths.iter().any(|path| path.exists())
 }
 
-/// What the first of these files says.
+/// Content of the first existing file.
 fn said(paths: &[PathBuf], names: &[&str]) -> String {
     let files = paths
         .iter()
@@ -54,7 +53,7 @@ fn a_task_is_in_its_cgroups_and_they_leave_nothing() {
     let runaway = rig.scratch_file("runaway");
     assert_eq!(rig.hear_exit().code, Some(0));
     assert!(is_gone(&runaway));
-    // Hosts that let us make none run tasks all the same.
+    // Hosts without usable cgroups still run tasks.
     if let Some(path) = paths.first() {
         let output = String::from_utf8(rig.output()).unwrap();
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -86,7 +85,7 @@ fn a_memory_limit_ends_the_task_and_is_told_with_its_peak() {
         memory.peak_bytes > 24 << 20 && memory.peak_bytes <= 32 << 20,
         "{memory:?}"
     );
-    // Its child was killed for want of memory; the shell itself, by us.
+    // Its child was killed for lack of memory; the shell itself by the supervisor.
     assert_eq!(exit.sender, Some(SignalSender::Supervisor));
     assert!(gone(&paths));
 }
@@ -166,7 +165,7 @@ fn a_device_that_is_anothers_cannot_be_opened() {
         return;
     };
     keeps_from_a_device(&paths);
-    // Version 2 has no file for it, also where a hybrid host leaves it without controllers.
+    // Version 2 has no file for it, even where a hybrid host mounts it without controllers.
     let unified = Path::new("/sys/fs/cgroup/unified");
     if let Some(name) = paths[0].file_name().filter(|_| unified.exists()) {
         keeps_from_a_device(&[unified.join("muster").join(name)]);
@@ -178,7 +177,7 @@ fn keeps_from_a_device(paths: &[PathBuf]) {
                 && ! head -c 1 /dev/full && ! echo > /dev/full";
     let mut rig = Rig::start_spec(script(text), LONG_LEASE_MS, |spec| {
         spec.confinement.cgroups = paths.to_vec();
-        // `/dev/full` stands for a GPU.
+        // `/dev/full` plays a GPU.
         let others = [(195, 0), (1, 7), (195, 1)];
         let others = others.map(|(major, minor)| DeviceNumber { major, minor });
         spec.confinement.devices_denied = others.to_vec();
@@ -210,7 +209,7 @@ fn a_bound_task_runs_on_its_cpus_alone() {
         let mut lines = output.lines();
         let cpus = format!("Cpus_allowed_list:\t{last}");
         assert_eq!(lines.next(), Some(&*cpus));
-        // A kernel without memory nodes tells nothing of them.
+        // A kernel without memory nodes does not list them.
         if let Some(memory) = lines.next() {
             assert!(memory.contains("prefer"), "{memory}");
         }
@@ -221,11 +220,14 @@ fn a_bound_task_runs_on_its_cpus_alone() {
 fn a_promised_limit_that_cannot_be_set_fails_the_start() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("cgroup");
-    // To all appearances a cgroup whose limit nobody may write.
+    // Looks like a cgroup whose limit is not writable.
     std::fs::create_dir_all(path.join("memory.max")).unwrap();
     let mut rig = start(script("sleep 1000"), &[path]);
     let error = rig.hear_exit().start_error.unwrap();
-    assert!(error.contains("limiting its memory to 64 MiB"), "{error}");
+    assert!(
+        error.contains("setting the memory limit of 64 MiB"),
+        "{error}"
+    );
     assert!(!rig.lives());
 }
 
@@ -237,7 +239,7 @@ fn a_cgroup_that_cannot_be_made_fails_the_start_and_leaves_nothing() {
     let mut rig = start(script("sleep 1000"), &[made.clone(), refused]);
     let error = rig.hear_exit().start_error.unwrap();
     assert!(
-        error.contains("making its cgroup") && error.contains("file/below"),
+        error.contains("creating the cgroup") && error.contains("file/below"),
         "{error}"
     );
     assert!(!rig.lives() && !made.exists());
@@ -249,7 +251,7 @@ fn version_1_without_kill_files_loses_nobody_to_forks() {
     if !freezer.join("cgroup.procs").exists() {
         return;
     }
-    // As on hosts where version 2 is not mounted at all.
+    // Like hosts that do not mount version 2 at all.
     let path = freezer.join(format!("muster/test-{}.forks", std::process::id()));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let text = "n() { sleep 0.01; n & }; for i in 1 2 3 4 5 6 7 8; do n & done; echo ready > ready; sleep 1000";
@@ -291,7 +293,7 @@ fn a_limit_that_the_host_does_not_allow_is_named() {
     );
 }
 
-/// Starts a task that is given two secrets of a host; gives the folder in which it has the one that is a file.
+/// Starts a task with two secrets of a host; returns the folder of the one that is a file.
 fn start_with_secrets(text: &str, target: &Path) -> (Rig, tempfile::TempDir) {
     let source = tempfile::tempdir().unwrap();
     std::fs::write(source.path().join("token"), "s3cret-token\n").unwrap();

@@ -1,5 +1,5 @@
-//! Containers of tasks that run as an account: of the host they come to nothing that the account could not come to itself, whatever
-//! it does while they are made.
+//! Containers of tasks that run as an account: they reach nothing on the host that the account could not
+//! access itself, whatever it changes while they are created.
 
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::containers::{access, contained, container};
 use crate::fake_engine::{FakeEngine, json, ordinary};
 use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, skipped};
 
-/// The account of these tasks; none where they show nothing.
+/// The account of these tasks; `None` where the tests cannot run.
 fn nobody() -> Option<Account> {
     match rustix::process::geteuid().is_root() {
         true => Account::find("nobody").unwrap(),
@@ -27,7 +27,7 @@ fn what_an_account_puts_in_the_place_of_its_folders_is_not_given_away() {
     let Some(nobody) = nobody() else {
         return;
     };
-    // The account's own number, and another one where the host allows that.
+    // The account's own id, and another one where the host allows that.
     for user in [nobody.uid, 4_001] {
         let home = tempfile::tempdir().unwrap();
         let victim = home.path().join("victim");
@@ -35,7 +35,7 @@ fn what_an_account_puts_in_the_place_of_its_folders_is_not_given_away() {
         let socket: Arc<OnceLock<PathBuf>> = Arc::default();
         let (place, target) = (Arc::clone(&socket), victim.clone());
         let engine = FakeEngine::start(move |request, stream| match request {
-            // Whoever waits for an answer waits for whatever the account does meanwhile.
+            // The answer is delayed by whatever the account does meanwhile.
             "GET /_ping" => {
                 let place = place.get().unwrap();
                 drop(fs::remove_file(place));
@@ -63,8 +63,8 @@ fn what_an_account_puts_in_the_place_of_its_folders_is_not_given_away() {
     }
 }
 
-/// A task of an account in a container that sees a folder of the host, and its engine, which does something while it makes the
-/// container.
+/// A task of an account in a container that mounts a folder of the host, and its engine, which runs
+/// `meanwhile` while it creates the container.
 fn start_with_mount(
     account: &Account,
     source: &Path,

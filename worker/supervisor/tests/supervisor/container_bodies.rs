@@ -1,4 +1,4 @@
-//! What an engine is told of a container, by docker's API and by podman's own.
+//! Request bodies that create a container, in docker's API and in podman's native one.
 
 use std::path::{Path, PathBuf};
 
@@ -14,10 +14,10 @@ use crate::support::{LONG_LEASE_MS, Rig, skipped};
 
 /// The GPU of these tasks.
 const GPU: GpuUuid = GpuUuid(0x1234);
-/// Where every host has a file system in memory.
+/// A directory on every host that is a file system in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// An API in which a container can be asked for: what the engine calls itself, and where it makes one.
+/// An API that can create containers: the engine's identification, and its request target.
 struct Api {
     header: &'static str,
     target: &'static str,
@@ -33,7 +33,7 @@ const PODMAN: Api = Api {
 };
 
 impl Api {
-    /// What the engine is told of a task's container, which it refuses to make.
+    /// The request body for a task's container, which the fake engine refuses to create.
     fn body(&self, mut task: TaskAssignment, change: impl FnOnce(&mut TaskSpec)) -> Value {
         let header = self.header;
         let engine = FakeEngine::start(move |request, stream| match request {
@@ -77,7 +77,7 @@ fn an_engine_is_told_what_a_container_is_held_to() {
         ]
         .map(|name| body.pointer(&format!("/resource_limits/{name}"))?.as_u64())
     };
-    // Swap counts with memory.
+    // Memory plus swap equals the memory limit.
     let held: [Option<u64>; 5] = [64 << 20, 64 << 20, 1_536, 150_000, 100_000].map(Some);
     let mut weighed = held;
     weighed[3..].fill(None);
@@ -85,7 +85,7 @@ fn an_engine_is_told_what_a_container_is_held_to() {
     assert_eq!((docker(false), podman(false)), (weighed, weighed));
 }
 
-/// A task that says of everything where and as whom it runs, and has a secret; told to the engine of an API.
+/// A task with every setting and a secret; returns the request body for an API.
 fn body_of_all(api: &Api, source: &Path, target: &Path) -> Value {
     let mut task = contained("true");
     task.execution.pids_max = Some(77);
@@ -202,7 +202,7 @@ fn a_containers_processes_are_the_account_of_their_task() {
         container(&mut task).user = user.map(ToOwned::to_owned);
         api.body(task, |spec| spec.identity.account = Some(account))
     };
-    // Its own number changes nothing: the image would say which group goes with it.
+    // The account's own id changes nothing: the image would decide the group.
     for user in [None, Some("4001")] {
         let docker = body(&DOCKER, user);
         let host = &docker["HostConfig"];

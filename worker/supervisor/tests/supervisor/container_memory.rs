@@ -1,5 +1,5 @@
-//! What is told of a container's memory at its end: the engine knows of its limit, and our cgroups count it only where it lies
-//! below them.
+//! Memory reports at the end of containers: the engine knows about the limit, and the task's cgroups count
+//! the memory only of containers below them.
 
 use std::path::{Path, PathBuf};
 
@@ -14,13 +14,13 @@ use crate::podman::Podman;
 use crate::support::{LONG_LEASE_MS, Rig, eventually};
 
 const SIGKILL: i32 = 9;
-/// What the tasks of these tests may have.
+/// Memory limit of the tasks of these tests.
 const MEMORY_MIB: u64 = 32;
 const MEMORY_BYTES: u64 = MEMORY_MIB << 20;
-/// Asks for more than that, as the first process of its container.
+/// Exceeds that limit, as the first process of its container.
 const GREEDY: &str = "exec dd if=/dev/zero of=/dev/null bs=150000000 count=1";
 
-/// Starts a script in a container that may have [`MEMORY_MIB`], its runner in these cgroups.
+/// Starts a script in a container with a limit of [`MEMORY_MIB`], its runner in these cgroups.
 fn start(text: &str, engine: &Path, cgroups: &[PathBuf]) -> Rig {
     let mut task = contained(text);
     task.memory_mib = MEMORY_MIB;
@@ -30,12 +30,12 @@ fn start(text: &str, engine: &Path, cgroups: &[PathBuf]) -> Rig {
     })
 }
 
-/// The same to its end.
+/// Runs such a script to its end.
 fn end_of(text: &str, engine: &Path, cgroups: &[PathBuf]) -> Exit {
     start(text, engine, cgroups).hear_exit()
 }
 
-/// An engine with systemd's cgroups, and a container that is killed, for want of memory or not.
+/// An engine with the systemd cgroup driver, and a container that is killed, for lack of memory or not.
 fn killing(out_of_memory: bool) -> FakeEngine {
     let inspected = serde_json::json!({
         "State": {"Status": "exited", "ExitCode": 128 + SIGKILL, "OOMKilled": out_of_memory},
@@ -58,7 +58,7 @@ fn killing(out_of_memory: bool) -> FakeEngine {
     })
 }
 
-/// What was told of an end by SIGKILL: whether the limit was met, who sent it, and the memory.
+/// Report of an end by SIGKILL: whether the limit was reached, the sender of the signal, and the memory.
 fn told(exit: &Exit) -> (bool, Option<SignalSender>, Option<MemoryEnd>) {
     assert_eq!((exit.signal, &exit.start_error), (Some(SIGKILL), &None));
     (exit.out_of_memory, exit.sender, exit.memory)
@@ -75,7 +75,7 @@ fn a_container_elsewhere_that_ran_out_of_memory_met_its_own_limit() {
     let runner = cgroups("elsewhere-oom", &[Controller::Memory]).unwrap_or_default();
     let exit = end_of("true", &engine.socket(), &runner);
     assert_eq!(told(&exit), all);
-    // Nor does it matter whether the runner has a cgroup.
+    // The result does not depend on whether the runner has a cgroup.
     assert_eq!(told(&end_of("true", &engine.socket(), &[])), all);
 }
 
@@ -99,7 +99,8 @@ fn a_container_that_runs_out_of_memory_says_so_with_its_limit_and_peak() {
         limit_bytes: MEMORY_BYTES,
         peak_bytes: MEMORY_BYTES,
     };
-    // On its own, once it is watched: this podman does not tell, and its cgroup goes with it.
+    // Outside the task's cgroups, once it is watched: this podman does not report the kill, and its cgroup is
+    // removed with it.
     let waits = format!("until [ -e go ]; do sleep 0.05; done; {GREEDY}");
     let mut alone = start(&waits, &podman.socket(), &[]);
     eventually("its first process is on record", || is_recorded(&alone));
@@ -107,7 +108,7 @@ fn a_container_that_runs_out_of_memory_says_so_with_its_limit_and_peak() {
     let alone = alone.hear_exit();
     let kernel = Some(SignalSender::Kernel);
     assert_eq!(told(&alone), (true, kernel, Some(met)), "{alone:?}");
-    // Below ours, at once.
+    // Below the task's cgroup, at once.
     let below = end_of(GREEDY, &podman.socket(), &ours);
     let (out_of_memory, sender, memory) = told(&below);
     assert_eq!((out_of_memory, sender), (true, kernel), "{below:?}");
@@ -135,6 +136,6 @@ fn a_container_below_our_cgroup_is_counted_there_also_if_its_memory_sufficed() {
     let memory = exit.memory.unwrap();
     assert_eq!(memory.limit_bytes, MEMORY_BYTES);
     assert!(memory.peak_bytes > 12_000_000, "{memory:?}");
-    // Elsewhere nobody counts it.
+    // Elsewhere its memory is not counted.
     assert_eq!(end_of(text, &podman.socket(), &[]).memory, None);
 }

@@ -1,4 +1,4 @@
-//! Tasks in containers: with a real engine where there is one, and with one that fails as tests say.
+//! Tasks in containers: with a real engine where available, and with a fake one that fails on demand.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 const SIGUSR1: i32 = 10;
-/// The worker of these tests.
+/// Id of the worker in these tests.
 pub(crate) const WORKER: &str = "worker-of-tests";
 
 pub(crate) fn access(socket: &Path) -> EngineAccess {
@@ -40,7 +40,7 @@ impl Podman {
 /// A shell script in a container.
 pub(crate) fn contained(text: &str) -> TaskAssignment {
     let mut task = script(text);
-    // Podman asks for more than every host allows unless it is told.
+    // By default, podman sets a higher limit than some hosts allow.
     let limit = Ulimit {
         soft: Some(1_024),
         hard: Some(4_096),
@@ -126,7 +126,7 @@ fn a_container_has_the_tasks_world_and_its_end_is_the_tasks() {
         );
     }
     assert!(output.contains("8192"), "the size of /dev/shm:\n{output}");
-    // The worker's own world is not the image's.
+    // The worker's environment is not the image's.
     assert!(!output.contains("HOME=/root") && !output.contains("container:"));
     assert!(podman.containers().is_empty());
     assert!(!rig.directory.path().join("container.json").exists());
@@ -138,7 +138,7 @@ fn gpus_come_by_their_cdi_names_and_a_command_may_be_the_images() {
         return;
     };
     let gpu = GpuUuid(0x1234);
-    // A made-up kind of device that shows itself by a variable.
+    // A fictitious device kind that is visible by a variable.
     let kind = format!("muster.test/gpu{}", std::process::id());
     let folder = Path::new("/etc/cdi");
     let file = folder.join(format!("muster-test-{}.json", std::process::id()));
@@ -160,7 +160,7 @@ fn gpus_come_by_their_cdi_names_and_a_command_may_be_the_images() {
     let mut rig = start(task.clone(), &podman.socket());
     let exit = rig.hear_exit();
     let output = text_of(&rig);
-    // Simulated GPUs are no devices.
+    // Simulated GPUs are not devices.
     let mut simulated = Rig::start_spec(task, LONG_LEASE_MS, |spec| {
         spec.engine = Some(EngineAccess {
             has_real_gpus: false,
@@ -230,21 +230,21 @@ fn the_jobs_own_signal_reaches_every_process_of_a_container_if_it_is_for_all() {
     rig.hear_exit();
 }
 
-/// A container that counts, and says when it is asked to end.
+/// A container that counts, and prints a line when it is asked to end.
 const COUNTING: &str =
     "trap 'echo asked; exit 7' TERM; while true; do echo x >> count; sleep 0.05; done";
 
-/// How far a container has counted.
+/// Current count of a container.
 fn count_of(rig: &Rig) -> u64 {
     let count = rig.directory.scratch().join("count");
     std::fs::metadata(count).map_or(0, |it| it.len())
 }
 
-/// Lets a container that counts stand still.
+/// Pauses a container that counts.
 fn suspend(rig: &mut Rig, podman: &Podman) {
     eventually("it counts", || count_of(rig) > 0);
     rig.say(&AgentRequest::Suspend);
-    eventually("it stands still", || {
+    eventually("it is paused", || {
         let paused = ["ps", "--filter", "status=paused", "--quiet"];
         !podman.run(&paused).unwrap().trim().is_empty()
     });
@@ -392,7 +392,9 @@ fn an_engine_that_goes_away_takes_no_container_with_it() {
     std::thread::park_timeout(Duration::from_millis(300));
     assert!(rig.lives());
     podman.serve().unwrap();
-    eventually("found again", || text_of(&rig).contains("engine was away"));
+    eventually("found again", || {
+        text_of(&rig).contains("engine was unreachable")
+    });
     std::fs::write(rig.directory.scratch().join("go"), "").unwrap();
     assert_eq!(rig.hear_exit(), ended(Some(5), None));
     assert!(text_of(&rig).contains("again"));
@@ -452,7 +454,7 @@ fn an_image_that_cannot_be_had_is_named_with_the_engines_words() {
         .hear_exit()
         .start_error
         .unwrap();
-    assert!(error.contains("the host does not have it"), "{error}");
+    assert!(error.contains("not present on the host"), "{error}");
 }
 
 #[test]
@@ -481,7 +483,7 @@ fn an_engine_is_given_the_login_for_the_registry_of_an_image() {
             });
         });
         let error = rig.hear_exit().start_error.unwrap();
-        // Neither in words nor on disk.
+        // Neither in messages nor on disk.
         for entry in std::fs::read_dir(rig.directory.path()).unwrap() {
             let text = std::fs::read(entry.unwrap().path()).unwrap_or_default();
             assert!(!String::from_utf8_lossy(&text).contains("cGFzc3dvcmQ"));
@@ -494,7 +496,7 @@ fn an_engine_is_given_the_login_for_the_registry_of_an_image() {
     // {"password":"password","username":"user"}, as base64 for addresses.
     let login = "eyJwYXNzd29yZCI6InBhc3N3b3JkIiwidXNlcm5hbWUiOiJ1c2VyIn0=";
     assert_eq!(header.as_deref(), Some(login));
-    // Others are none of its business.
+    // Other registries do not get the login.
     assert!(pull("train:1", &file).contains("denied"));
     let pulled = "POST /images/create?fromImage=train%3A1";
     assert_eq!(engine.header_of(pulled, "X-Registry-Auth"), None);
@@ -517,7 +519,7 @@ fn a_slow_pull_can_be_stopped_and_leaves_nothing() {
         request if request.starts_with("POST /images/create") => {
             let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
             drop(stream.write_all(head.as_bytes()));
-            // It says nothing until its client has gone.
+            // Sends nothing until its client has gone.
             drop(std::io::copy(stream, &mut std::io::sink()));
         }
         request => ordinary(request, stream),
@@ -551,7 +553,7 @@ fn what_an_engine_refuses_is_told_in_its_words() {
         .hear_exit()
         .start_error
         .unwrap();
-    let words = "CONTAINER_FAILED: making the container: the container engine says: unresolvable CDI devices (500)";
+    let words = "CONTAINER_FAILED: creating the container: container engine: unresolvable CDI devices (500)";
     assert_eq!(error, words);
 }
 
@@ -581,7 +583,7 @@ fn a_host_without_an_engine_says_so() {
         .start_error
         .unwrap();
     assert!(
-        error.contains("no container engine answers at /nonexistent/engine.sock"),
+        error.contains("no container engine at /nonexistent/engine.sock"),
         "{error}"
     );
     let mut rig = Rig::start(contained("true"), LONG_LEASE_MS);
@@ -589,7 +591,7 @@ fn a_host_without_an_engine_says_so() {
     assert!(error.starts_with("NO_CONTAINER_ENGINE"), "{error}");
 }
 
-/// An engine that has taken the order to start a container, and says nothing more.
+/// An engine that has accepted a start request, and never answers.
 fn stuck() -> FakeEngine {
     FakeEngine::start(|request, stream| match request {
         request if request.starts_with("POST /containers/create") => {
@@ -636,7 +638,8 @@ fn what_an_engine_may_be_starting_is_not_gone_before_the_engine_says_so() {
         matches!(&remains, Remains::Something(why) if why.contains("busy")),
         "{remains:?}"
     );
-    // An engine that is not there starts nothing. What was killed a moment ago may need another one to be gone.
+    // An absent engine starts nothing. A process that was killed a moment ago may need another round to
+    // disappear.
     std::fs::remove_file(engine.socket()).unwrap();
     eventually("nothing", || {
         end(&rig.directory).unwrap() == Remains::Nothing

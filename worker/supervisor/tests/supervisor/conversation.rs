@@ -1,4 +1,4 @@
-//! What tasks say on their control socket, and how they are asked to stop.
+//! Messages between tasks and their supervisor on the control socket, and stop requests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -17,9 +17,9 @@ use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 
 const SIGTERM: i32 = 15;
 const SIGUSR1: i32 = 10;
-/// Looks of a supervisor within which it would have acted.
+/// Supervisor checks within which it would have acted.
 const LOOKS: usize = 20;
-/// Commits that take a disk some time.
+/// Number of commits that keeps a disk busy for some time.
 const COMMITS: u64 = 60;
 
 /// A task's connection to its control socket.
@@ -66,10 +66,11 @@ fn stop(reason: &str, grace_ms: u64) -> AgentRequest {
     }
 }
 
-/// A task that writes down which signals it gets, and ends by SIGTERM.
+/// A task that records the signals it gets, and ends by SIGTERM.
 fn listening(extra: &str) -> TaskAssignment {
     script(&format!(
-        "trap 'echo usr1 >> got' USR1; trap 'echo term >> got; exit 75' TERM; {extra} echo ready > ready; while :; do sleep 0.02; done"
+        "trap 'echo usr1 >> got' USR1; trap 'echo term >> got; exit 75' TERM; {extra} echo ready > ready; while :; do \
+         sleep 0.02; done"
     ))
 }
 
@@ -88,7 +89,7 @@ fn the_time_of_a_save_runs_from_its_begin_to_its_commit() {
     };
     let save_ms = report.save_ms.unwrap();
     assert!((100..=took).contains(&save_ms), "{save_ms} of {took} ms");
-    // Nobody began it.
+    // No `begin` preceded this commit.
     control.done(r#"{"op":"commit","step":6,"path":"/c/6"}"#);
     let SupervisorMessage::Checkpoint(report) = rig.hear() else {
         panic!("no checkpoint");
@@ -104,7 +105,7 @@ fn a_first_attempt_hears_with_its_commit_how_often_it_had_better_save() {
     let mut rig = Rig::start(task, LONG_LEASE_MS);
     rig.hear_started();
     let mut control = Control::connect(&rig);
-    // Nobody knows yet how long a save takes.
+    // The time of a save is not known yet.
     control.done(r#"{"op":"commit","step":4,"path":"/c/4"}"#);
     control.done(r#"{"op":"begin","step":5}"#);
     std::thread::park_timeout(std::time::Duration::from_millis(100));
@@ -156,7 +157,7 @@ fn a_checkpoint_that_cannot_be_read_is_told_and_training_may_come_to_its_step_ag
         rig.directory.spoiled().unwrap(),
         std::slice::from_ref(&report)
     );
-    // Said again, it is no news; what another attempt says does not count.
+    // A repeated report has no effect; one of another attempt does not count.
     control.done(r#"{"op":"spoil","step":10,"reason":"again"}"#);
     let line = r#"{"op":"spoil","step":9,"reason":"torn","epoch":10}"#;
     assert!(control.ask(line).error.unwrap().contains("epoch"));
@@ -173,7 +174,7 @@ fn a_checkpoint_that_cannot_be_read_is_told_and_training_may_come_to_its_step_ag
             .unwrap()
             .contains("commit a newer one")
     );
-    // A new agent hears of it again.
+    // A new agent is sent it again.
     rig.reconnect();
     rig.hear_started();
     assert!(matches!(rig.hear(), SupervisorMessage::Checkpoint(_)));
@@ -193,7 +194,7 @@ fn progress_is_told_at_once_and_then_seldom() {
         control.done(&format!(r#"{{"op":"progress","step":{step}}}"#));
     }
     assert_eq!(rig.hear(), SupervisorMessage::Progress { step: 1 });
-    // Nothing more for a while; who connects anew hears the newest.
+    // Nothing more for a while; a new connection is sent the newest step.
     rig.reconnect();
     rig.hear_started();
     assert_eq!(rig.hear(), SupervisorMessage::Progress { step: 199 });
@@ -214,7 +215,7 @@ fn a_connection_that_watches_hears_of_the_order_and_sigterm_waits_for_a_checkpoi
         (notice.reason.as_str(), notice.grace_ms),
         ("preempt", 60_000)
     );
-    // The flag file says the same, and one that comes late hears it at once.
+    // The flag file says the same, and a late subscriber is notified at once.
     let flag = rig.directory.control().join("preempt");
     eventually("the flag", || flag.exists());
     let mut late = Control::connect(&rig);
@@ -231,7 +232,7 @@ fn a_connection_that_watches_hears_of_the_order_and_sigterm_waits_for_a_checkpoi
     assert_eq!((exit.code, exit.lease_expired), (Some(75), false));
 }
 
-/// The supervisor looks at all there is several times, and the task lives.
+/// The supervisor checks everything several times, and the task lives.
 fn goes_on(rig: &mut Rig) {
     for _ in 0..LOOKS {
         rig.say(&AgentRequest::Status);
@@ -257,7 +258,7 @@ fn a_marker_from_before_the_order_does_not_end_the_wait_for_the_last_checkpoint(
     let mut control = Control::connect(&rig);
     control.done(r#"{"op":"watch"}"#);
     mark(&rig, 1);
-    // Two ticks of the clock that files are stamped by.
+    // Two ticks of the clock that stamps files.
     std::thread::park_timeout(std::time::Duration::from_millis(20));
     rig.say(&stop("preempt", 60_000));
     for step in [1, 2] {
@@ -331,7 +332,8 @@ fn the_jobs_own_signal_comes_first_and_sigterm_before_the_end() {
 #[test]
 fn the_jobs_own_signal_reaches_every_process_if_it_is_for_all() {
     // The child has left the main process's group.
-    let child = "setsid sh -c 'trap \"echo child >> got; exit 0\" USR1; echo up > child; while :; do sleep 0.02; done' & while [ ! -s child ]; do sleep 0.02; done;";
+    let child = "setsid sh -c 'trap \"echo child >> got; exit 0\" USR1; echo up > child; while :; do sleep 0.02; \
+                 done' & while [ ! -s child ]; do sleep 0.02; done;";
     let mut task = listening(child);
     task.warning = Some(StopWarning {
         signal: SIGUSR1,
@@ -388,7 +390,7 @@ fn a_lease_that_is_extended_in_time_asks_nobody() {
     assert_eq!((exit.code, exit.lease_expired), (Some(0), false));
 }
 
-/// Says nothing that makes sense without end, and reads the answers.
+/// Sends malformed lines endlessly, and reads the answers.
 fn shout(mut stream: UnixStream) {
     let mut answers = stream.try_clone().unwrap();
     let reader = std::thread::spawn(move || {
@@ -405,7 +407,7 @@ fn a_task_that_floods_its_control_socket_is_stopped_all_the_same() {
     let socket = rig.directory.control_socket();
     let flood = |act: fn(UnixStream)| {
         let socket = socket.clone();
-        // It ends with the supervisor: then nobody listens.
+        // It ends with the supervisor, which closes the socket.
         std::thread::spawn(move || {
             while let Ok(stream) = UnixStream::connect(&socket) {
                 act(stream);
@@ -429,7 +431,7 @@ fn what_a_task_said_last_is_heard_however_much_it_was() {
     let main = rig.hear_started();
     let mut control = Control::connect(&rig);
     control.done(r#"{"op":"progress","step":1}"#);
-    // It looks again only when the task has ended.
+    // The checkpoint directory is scanned again only when the task has ended.
     let supervisor = Pid::from_child(&rig.supervisor);
     kill_process(supervisor, Signal::STOP).unwrap();
     let said = "{\"op\":\"progress\",\"step\":2}\n".repeat(1_000);
@@ -450,7 +452,8 @@ fn what_a_task_said_last_is_heard_however_much_it_was() {
 
 #[test]
 fn a_failure_carries_the_line_that_tells_and_when_it_was_raised() {
-    let text = r#"echo '{"message": {"message": "x", "extraInfo": {"timestamp": "1700000000"}}}' > $TORCHELASTIC_ERROR_FILE; echo step 1; echo "RuntimeError: CUDA out of memory. Tried" >&2; echo after >&2; exit 1"#;
+    let text = r#"echo '{"message": {"message": "x", "extraInfo": {"timestamp": "1700000000"}}}' \
+        > $TORCHELASTIC_ERROR_FILE; echo step 1; echo "RuntimeError: CUDA out of memory. Tried" >&2; echo after >&2; exit 1"#;
     let mut rig = Rig::start(script(text), LONG_LEASE_MS);
     let exit = rig.hear_exit();
     assert_eq!(exit.code, Some(1));
@@ -458,7 +461,7 @@ fn a_failure_carries_the_line_that_tells_and_when_it_was_raised() {
         exit.evidence,
         "RuntimeError: CUDA out of memory. Tried\nraised at 1700000000"
     );
-    // Whoever ends well is asked nothing, and so is who ends by an order.
+    // A task that succeeds has no evidence, and neither has one that ends on request.
     let mut rig = Rig::start(script("echo KeyError; exit 0"), LONG_LEASE_MS);
     assert_eq!(rig.hear_exit().evidence, "");
 }

@@ -12,9 +12,9 @@ use muster_supervisor::limits::{EXEC_REQUEST_BYTES_MAX, EXEC_SESSIONS_MAX};
 use muster_supervisor::process::ProcessEntry;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Starts that fail one after the other: about one of 300 meets the look for processes that ended.
+/// Consecutive failing starts: about one in 300 coincides with the reaping of processes.
 const FAILED_STARTS: usize = 1_500;
-/// Such looks that are asked for during each start.
+/// Reapings requested during each start.
 const LOOKS_PER_START: usize = 20;
 
 /// A command beside the task, with the test as its user.
@@ -58,7 +58,7 @@ impl Beside {
         hear(&self.socket)
     }
 
-    /// All that it prints until its end.
+    /// The complete output.
     fn output(&mut self) -> String {
         let mut text = String::new();
         self.output.read_to_string(&mut text).unwrap();
@@ -66,7 +66,7 @@ impl Beside {
     }
 }
 
-/// Asks for a command, once the supervisor takes any.
+/// Requests a command, once the supervisor accepts any.
 pub(crate) fn ask(rig: &mut Rig, request: &ExecRequest, files: [BorrowedFd<'_>; 3]) -> OwnedFd {
     rig.say(&AgentRequest::OpenExec);
     let mut socket = None;
@@ -77,7 +77,7 @@ pub(crate) fn ask(rig: &mut Rig, request: &ExecRequest, files: [BorrowedFd<'_>; 
     socket.unwrap()
 }
 
-/// The next answer; none if the supervisor hung up.
+/// The next answer; `None` if the supervisor hung up.
 pub(crate) fn hear(socket: &OwnedFd) -> Option<ExecAnswer> {
     let mut polled = [PollFd::new(socket, PollFlags::IN)];
     let limit = Timespec {
@@ -127,7 +127,7 @@ fn commands_go_on_while_their_task_stands_still() {
         let all = ProcessEntry::all().unwrap();
         all.iter().any(|it| it.pid == main && it.is_stopped())
     };
-    eventually("the task stands still", is_main_stopped);
+    eventually("the task is paused", is_main_stopped);
     let mut meanwhile = Beside::started(&mut rig, "sleep 1; echo done");
     before.input.take();
     for beside in [&mut before, &mut meanwhile] {
@@ -167,7 +167,7 @@ fn a_command_that_cannot_be_started_says_why() {
 fn a_start_that_fails_while_processes_are_collected_ends_nothing_else() {
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
     drop(Beside::started(&mut rig, "true"));
-    // The file is there and may be executed: that it is no program shows when it is.
+    // The file exists and is executable: only its execution shows that it is not a program.
     let program = rig.home.path().join("program");
     std::fs::write(&program, "#!/nonexistent\n").unwrap();
     std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
@@ -179,7 +179,7 @@ fn a_start_that_fails_while_processes_are_collected_ends_nothing_else() {
         let (reader, writer) = io::pipe().unwrap();
         let files = [reader.as_fd(), writer.as_fd(), writer.as_fd()];
         let socket = exec::ask(&rig.directory, &request, files).unwrap();
-        // Each makes the main thread look for processes that ended.
+        // Each makes the main thread reap processes.
         for _ in 0..LOOKS_PER_START {
             rig.say(&AgentRequest::Status);
         }
@@ -214,7 +214,7 @@ fn commands_end_with_their_task() {
         reason: "cancel".to_owned(),
         grace_ms: 60_000,
     });
-    // It ignores what asks it to end, and does not hold its task's end up.
+    // It ignores the signal that asks it to end, and does not delay its task's end.
     let exit = rig.hear_exit();
     assert_eq!(exit.signal, Some(15), "{exit:?}");
     assert_eq!(beside.hear(), ended(None, Some(9)));
@@ -258,7 +258,8 @@ fn commands_beside_a_task_are_limited() {
         panic!("not refused");
     };
     assert!(detail.contains("EXEC_SESSIONS_MAX"), "{detail}");
-    // It ignores what asks it to end, and is killed in time although others go on asking for its place.
+    // It ignores the signal that asks it to end, and is killed in time although others keep requesting its
+    // place.
     drop(running.pop());
     eventually("room for another", || {
         Beside::start(&mut rig, "true").hear() == Some(ExecAnswer::Started)

@@ -1,4 +1,4 @@
-//! An engine that does as a test says: for what a real one does only on bad days.
+//! A fake container engine, for behavior that a real one shows only under failures.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex};
 /// Answers one request, given as `METHOD path`, on its connection.
 type Answer = dyn Fn(&str, &mut UnixStream) + Send + Sync;
 
-/// An engine that answers as a function says. It ends with the test program.
+/// An engine that answers by a function. It ends with the test program.
 pub(crate) struct FakeEngine {
     home: tempfile::TempDir,
-    /// What it was asked for, with the heads and the bodies.
+    /// Received requests, with heads and bodies.
     asked: Arc<Mutex<Vec<(String, String, String)>>>,
 }
 
 impl FakeEngine {
-    /// Starts one.
+    /// Starts a fake engine.
     pub(crate) fn start(answer: impl Fn(&str, &mut UnixStream) + Send + Sync + 'static) -> Self {
         let engine = Self {
             home: tempfile::tempdir().unwrap(),
@@ -38,24 +38,24 @@ impl FakeEngine {
         engine
     }
 
-    /// Where it listens.
+    /// Path of its socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.home.path().join("engine.sock")
     }
 
-    /// Whether something was asked for that begins like this.
+    /// Whether a request with this prefix was received.
     pub(crate) fn was_asked(&self, beginning: &str) -> bool {
         self.times_asked(beginning) > 0
     }
 
-    /// How often something was asked for that begins like this.
+    /// Number of received requests with this prefix.
     pub(crate) fn times_asked(&self, beginning: &str) -> usize {
         let asked = self.asked.lock().unwrap();
         let like_this = |(request, ..): &&(String, _, _)| request.starts_with(beginning);
         asked.iter().filter(like_this).count()
     }
 
-    /// The body of the first request that begins like this.
+    /// Body of the first request with this prefix.
     pub(crate) fn body_of(&self, beginning: &str) -> serde_json::Value {
         let asked = self.asked.lock().unwrap();
         let mut asked = asked.iter();
@@ -63,7 +63,7 @@ impl FakeEngine {
         serde_json::from_str(body).unwrap()
     }
 
-    /// A header of the first request that begins like this.
+    /// A header of the first request with this prefix.
     pub(crate) fn header_of(&self, beginning: &str, name: &str) -> Option<String> {
         let asked = self.asked.lock().unwrap();
         let mut asked = asked.iter();
@@ -106,17 +106,17 @@ pub(crate) fn json(stream: &mut UnixStream, status: u16, body: &str) {
         "HTTP/1.1 {status} Whatever\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    // Whoever hung up does not want to know.
+    // A client that hung up does not need the answer.
     drop(stream.write_all(format!("{head}{body}").as_bytes()));
 }
 
-/// Says who it is, by a header.
+/// Identifies the engine by a header.
 pub(crate) fn greet(stream: &mut UnixStream, header: &str) {
     let head = format!("HTTP/1.1 200 OK\r\n{header}\r\nContent-Length: 2\r\n\r\nOK");
     drop(stream.write_all(head.as_bytes()));
 }
 
-/// What every engine says of itself, and of an image that it has.
+/// Default answers: identity, and an image that is present.
 pub(crate) fn ordinary(request: &str, stream: &mut UnixStream) {
     match request {
         "GET /_ping" => greet(stream, "Server: Docker/1.0 (test)"),

@@ -1,4 +1,4 @@
-//! Leases on real processes: whatever is frozen or asleep, nothing outlives its lease.
+//! Leases of real processes: even if frozen or suspended, no task outlives its lease.
 
 use crate::forked::Server;
 use crate::support::{LONG_LEASE_MS, Rig, eventually, is_gone, script};
@@ -10,7 +10,7 @@ fn signal(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-/// A machine that sleeps: supervisor and task stand still while the clock of leases goes on.
+/// A suspended machine: supervisor and task are stopped while the clock of leases runs.
 #[test]
 fn a_machine_that_slept_past_a_lease_ends_its_task_before_it_listens_to_anybody() {
     let mut rig = Rig::start(
@@ -21,13 +21,13 @@ fn a_machine_that_slept_past_a_lease_ends_its_task_before_it_listens_to_anybody(
     let supervisor = rig.supervisor.id().cast_signed();
     signal(supervisor, Signal::STOP);
     signal(task.pid, Signal::STOP);
-    // The extension comes while it sleeps, and is the first thing that it could read.
+    // The extension arrives during the suspend, and is the first message that the supervisor could read.
     rig.say(&AgentRequest::Extend {
         deadline_boottime_ms: boottime_ms() + LONG_LEASE_MS,
     });
     let lease_end = boottime_ms() + 2_000;
     eventually("the lease's end", || boottime_ms() > lease_end);
-    // The supervisor last: it leaves nothing to be woken.
+    // The supervisor last: it must find nothing to resume.
     signal(task.pid, Signal::CONT);
     signal(supervisor, Signal::CONT);
     let exit = rig.hear_exit();
@@ -35,8 +35,9 @@ fn a_machine_that_slept_past_a_lease_ends_its_task_before_it_listens_to_anybody(
     assert!(!task.is_alive());
 }
 
-/// Starts a process in a session of its own, which dies with nobody.
-const RUNAWAY: &str = "setsid sh -c 'echo $$ > runaway; exec sleep 1000' >/dev/null 2>&1 & while [ ! -s runaway ]; do sleep 0.01; done; sleep 1000";
+/// Starts a process in a session of its own, which is not killed with any parent.
+const RUNAWAY: &str = "setsid sh -c 'echo $$ > runaway; exec sleep 1000' >/dev/null 2>&1 & while [ ! -s runaway ]; do \
+                       sleep 0.01; done; sleep 1000";
 
 #[test]
 fn a_frozen_supervisor_without_an_agent_is_killed_with_all_of_its_task() {
@@ -46,7 +47,7 @@ fn a_frozen_supervisor_without_an_agent_is_killed_with_all_of_its_task() {
     let runaway = forked.directory.scratch().join("runaway");
     eventually("the runaway", || runaway.exists());
     let runaway = std::fs::read_to_string(&runaway).unwrap();
-    // Another task, whose supervisor is well, is left alone.
+    // Another task, with a healthy supervisor, is left alone.
     let mut other = server.fork("8-0-11", script("sleep 1000"), LONG_LEASE_MS);
     let other_task = other.started();
     signal(forked.supervisor, Signal::STOP);
@@ -55,7 +56,7 @@ fn a_frozen_supervisor_without_an_agent_is_killed_with_all_of_its_task() {
     eventually("the task's death", || !task.is_alive());
     eventually("the runaway's death", || is_gone(runaway.trim()));
     assert!(other_task.is_alive());
-    // When nothing is left to guard, the guard goes.
+    // When nothing is left to guard, the guard exits.
     other.say(&AgentRequest::Stop {
         reason: "cancel".to_owned(),
         grace_ms: 0,

@@ -19,7 +19,7 @@ use rustix::net::{
 
 use crate::support::{PATIENCE_MS, PROGRAM, spec_in};
 
-/// An agent's end of a server that forks supervisors.
+/// The agent's end of the connection to a fork server.
 pub(crate) struct Server {
     pub(crate) home: tempfile::TempDir,
     pub(crate) socket: Option<OwnedFd>,
@@ -56,7 +56,7 @@ impl Server {
         }
     }
 
-    /// The directory of a task that no supervisor has yet, in these cgroups.
+    /// The directory of a task that no supervisor has claimed, in these cgroups.
     pub(crate) fn prepared(
         &self,
         name: &str,

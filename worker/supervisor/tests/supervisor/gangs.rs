@@ -1,4 +1,4 @@
-//! Tasks that wait, prepared, until their gang is released.
+//! Prepared tasks that wait for the release of their gang.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use muster_supervisor::{AgentRequest, SupervisorMessage};
 
 use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 
-/// A member of a gang that leaves a trace as soon as it begins, and tells where the gang meets.
+/// A gang member that creates a file as soon as it begins, and prints the gang's rendezvous.
 fn member(rank: u32) -> TaskAssignment {
     let mut task = script("echo $MASTER_PORT > begun; cat $MUSTER_HOSTFILE; sleep 1000");
     task.barrier = true;
@@ -36,7 +36,7 @@ fn has_begun(rig: &Rig) -> bool {
 fn a_member_begins_when_its_gang_is_released_and_not_before() {
     let mut rig = Rig::start(member(1), LONG_LEASE_MS);
     assert_eq!(hear_prepared(&mut rig), None, "rank 0 chooses the port");
-    // Whatever else is said, nothing of it runs.
+    // Whatever else is sent, nothing of it runs.
     rig.say(&AgentRequest::Status);
     assert!(matches!(
         rig.hear(),
@@ -50,7 +50,7 @@ fn a_member_begins_when_its_gang_is_released_and_not_before() {
     rig.say(&AgentRequest::Begin { master_port });
     assert_eq!(rig.scratch_file("begun"), "27001");
     rig.hear_started();
-    // Told again, as by an agent that has just restarted: it runs once.
+    // Sent again, as by a restarted agent: the task runs once.
     rig.say(&AgentRequest::Begin { master_port });
     rig.say(&AgentRequest::Status);
     assert!(matches!(rig.hear(), SupervisorMessage::Status { .. }));
@@ -58,7 +58,7 @@ fn a_member_begins_when_its_gang_is_released_and_not_before() {
 
 #[test]
 fn rank_0_keeps_a_port_free_until_it_begins() {
-    // The port that would be taken otherwise is not free.
+    // The port that would be chosen first is in use.
     let _taken = TcpListener::bind(("0.0.0.0", 26_000));
     let mut rig = Rig::start(member(0), LONG_LEASE_MS);
     let port = hear_prepared(&mut rig).unwrap();
@@ -135,7 +135,7 @@ fn a_member_that_is_released_and_suspended_at_once_stands_still() {
         }
     ));
     let process = rig.hear_started();
-    eventually("it stands still", || {
+    eventually("it is paused", || {
         let all = ProcessEntry::all().unwrap();
         all.iter()
             .any(|entry| entry.pid == process.pid && entry.is_stopped())
@@ -212,7 +212,7 @@ fn what_cannot_be_prepared_is_said_before_anybody_waits_for_it() {
     }
 }
 
-/// A task's connection that wants to hear where its gang meets, after the answer.
+/// A task's connection that subscribes to its gang's rendezvous, after the answer.
 fn watch_gang(rig: &Rig) -> BufReader<UnixStream> {
     let mut stream = UnixStream::connect(rig.directory.control_socket()).unwrap();
     stream
@@ -260,19 +260,19 @@ fn survivors_of_a_swap_learn_where_their_gang_is_now() {
     let opened = std::fs::File::open(&hostfile).unwrap();
     let mut early = watch_gang(&rig);
 
-    // What it knows already is no news.
+    // An unchanged rendezvous is not announced.
     rig.say(&meeting("node1", port, &["node1", "node2"]));
     rig.say(&meeting("node1", port, &["node1", "node3"]));
     let moved = format!(r#"{{"gang":{{"master_addr":"node1","master_port":{port}}}}}"#);
     assert_eq!(line(&mut early), moved);
-    // Who hears of it finds the new file; who had it open reads one of them, and no mixture.
+    // A notified reader finds the new file; a reader that had it open reads one version, never a mixture.
     assert_eq!(hosts(), "node1 slots=8\nnode3 slots=8\n");
     assert_eq!(
         std::io::read_to_string(opened).unwrap(),
         "node1 slots=8\nnode2 slots=8\n"
     );
 
-    // Who asks later hears it at once.
+    // A later subscriber is notified at once.
     let mut late = watch_gang(&rig);
     assert_eq!(line(&mut late), moved);
     rig.say(&meeting("node4", 30_000, &["node4", "node3"]));
@@ -294,12 +294,12 @@ fn a_survivor_whose_host_file_cannot_be_replaced_goes_on_and_hears_of_the_swap_l
     let hostfile = rig.directory.hostfile();
     let hosts = || std::fs::read_to_string(&hostfile).unwrap();
     let mut watcher = watch_gang(&rig);
-    // A folder stands where the new file is written first.
+    // A folder blocks the path of the temporary file.
     let mut obstacle = hostfile.clone().into_os_string();
     obstacle.push(".new");
     std::fs::create_dir(&obstacle).unwrap();
     rig.say(&meeting("node1", 26_000, &["node2"]));
-    // It has been tried by the time that the second answer comes, and nobody was told.
+    // The write has been tried before the second answer arrives, and no connection was notified.
     for _ in 0..2 {
         rig.say(&AgentRequest::Status);
         assert!(matches!(

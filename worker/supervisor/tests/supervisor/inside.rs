@@ -21,9 +21,9 @@ use crate::fake_engine::{FakeEngine, json, ordinary};
 use crate::podman::Podman;
 use crate::support::{Rig, eventually};
 
-/// The stand-in's exit code for a command that it did not see to its end.
+/// Exit code of the proxy for a command that it could not follow to its end.
 const FAILED: Option<i32> = Some(125);
-/// More looks at a command than one whose stream goes on is believed to have ended by.
+/// More queries than an ended command with an open stream needs to be taken as ended.
 const ENOUGH_LOOKS: usize = 6;
 /// More than pipes and sockets hold.
 const MUCH: usize = 3 << 20;
@@ -64,7 +64,7 @@ impl Inside {
         Self::start(rig, &["sh", "-c", text])
     }
 
-    /// Gives it this input and no more; gives what it prints on both outputs until its end.
+    /// Writes this input and closes it; returns both outputs until the end.
     fn talk(&mut self, input: &[u8]) -> (String, String) {
         let mut file = self.input.take().unwrap();
         let input = input.to_vec();
@@ -110,7 +110,7 @@ impl AtTerminal {
         self.terminal.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Reads until this was printed.
+    /// Reads until this text was printed.
     fn sees(&mut self, text: &str) {
         while !self.printed.contains(text) {
             let mut bytes = [0u8; 1_024];
@@ -181,7 +181,7 @@ fn a_command_sees_what_its_task_sees_in_its_container() {
     let (_, errors) = inside.talk(b"");
     assert!(errors.contains("nosuch"), "{errors}");
     assert_eq!(hear(&inside.socket), ended(Some(127), None));
-    // What it leaves behind does not hold its end up.
+    // A process that it leaves behind does not delay its end.
     let inside = Inside::shell(&mut rig, "sleep 30 & exit 4");
     assert_eq!(hear(&inside.socket), ended(Some(4), None));
     let mut much = Inside::start(&mut rig, &["cat"]);
@@ -201,7 +201,7 @@ fn a_terminal_reaches_into_the_container() {
     let mut inside = AtTerminal::start(&mut rig, text);
     inside.sees("20 70\r\nvt100\r\n");
     resize(&inside.terminal, 33, 44);
-    // It is told soon, and asynchronously.
+    // The new size arrives soon, and asynchronously.
     eventually("the new size", || {
         inside.types("again\r");
         inside.sees("got again\r\n");
@@ -209,7 +209,7 @@ fn a_terminal_reaches_into_the_container() {
         inside.printed.clear();
         seen
     });
-    // Keys mean what they mean to the terminal inside: it was the only one to echo.
+    // Only the terminal inside interprets keys: it alone echoes.
     inside.types("once\x10\r");
     inside.sees("once^P\r\n33 44\r\ngot once\x10\r\n");
     inside.types("\x04");
@@ -243,7 +243,7 @@ fn a_command_in_a_container_ends_when_its_user_goes_away() {
         drop(inside.socket);
         eventually(name, || !runs(name));
     }
-    // Its terminal alone.
+    // Signals its terminal alone.
     let text = format!("exec sh -c 'echo up; while true; do sleep 0.1; done' {seated}");
     let mut inside = AtTerminal::start(&mut rig, &text);
     inside.sees("up");
@@ -263,9 +263,9 @@ fn commands_end_with_the_container_of_their_task_and_stand_still_with_it() {
     let mut deaf = Inside::start(&mut rig, &["sh", "-c", text, &word]);
     deaf.output.read_exact(&mut [0u8; 3]).unwrap();
     rig.say(&AgentRequest::Suspend);
-    let words = "starting `sh` in the container muster-7-0-11 failed: it stands still, for its task is suspended";
-    // One that comes while the engine is about it is refused in the engine's words.
-    eventually("it stands still", || {
+    let words = "starting `sh` in the container muster-7-0-11 failed: the task is suspended";
+    // A request while the engine is busy pausing is refused with the engine's message.
+    eventually("it is paused", || {
         let mut late = Inside::shell(&mut rig, "true");
         let told = late.talk(b"").1;
         hear(&late.socket) == ended(FAILED, None) && told.trim() == words
@@ -281,12 +281,12 @@ fn commands_end_with_the_container_of_their_task_and_stand_still_with_it() {
     assert!(podman.containers().is_empty());
 }
 
-/// A process of the host that an engine takes for one in a container.
+/// A process of the host that a fake engine reports as one in a container.
 struct Process(Child);
 
 impl Process {
     fn start(text: &str) -> Self {
-        // Whoever runs the tests may ignore signals, as `nohup` does.
+        // The caller of the tests may ignore signals, as `nohup` does.
         let mut command = Command::new("env");
         let command = command.args(["--default-signal", "sh", "-c", text]);
         Self(command.process_group(0).spawn().unwrap())
@@ -299,7 +299,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // With what it has started.
+        // Including its children.
         if let Some(group) = Pid::from_raw(self.0.id().cast_signed()) {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -307,10 +307,11 @@ impl Drop for Process {
     }
 }
 
-/// What an engine that has a container says of a command in it: whether it runs, its number on the host, its exit code.
+/// State of a command as reported by the engine: whether it runs, its process id on the host, its exit code.
 type Standing = Arc<Mutex<(bool, u32, i32)>>;
 
-/// An engine with a container that runs until its client goes, and with a command that does as a function says.
+/// An engine with a container that runs until its client goes, and with a command that behaves as a function
+/// says.
 fn engine(
     first: &Process,
     standing: &Standing,
@@ -349,12 +350,12 @@ fn engine(
     })
 }
 
-/// Makes a connection a stream.
+/// Turns a connection into a stream.
 fn upgrade(stream: &mut UnixStream) {
     drop(stream.write_all(b"HTTP/1.1 101 UPGRADED\r\nUpgrade: tcp\r\n\r\n"));
 }
 
-/// Says nothing until its client has gone.
+/// Sends nothing until its client has gone.
 fn hold(stream: &mut UnixStream) {
     upgrade(stream);
     drop(io::copy(stream, &mut io::sink()));
@@ -381,7 +382,7 @@ fn an_engine_is_told_what_to_run_and_what_comes_is_told_apart() {
         *ends.lock().unwrap() = (true, 0, 0);
         upgrade(stream);
         let mut input = Vec::new();
-        // It has all once its user's input has ended, and its output goes on.
+        // All input has arrived once the user's input has ended, and output continues.
         stream.read_to_end(&mut input).unwrap();
         let text = format!("{} bytes\n", input.len());
         let all = [
@@ -457,7 +458,7 @@ fn an_engine_is_told_the_size_of_a_terminal_and_gets_its_keys_as_they_are() {
         (&true.into(), &serde_json::json!(["TERM=vt100"]))
     );
     inside.types("q");
-    // 130 is what a shell says of SIGINT.
+    // 130 is a shell's exit code for SIGINT.
     assert_eq!(hear(&inside.socket), ended(None, Some(2)));
 }
 
@@ -471,7 +472,7 @@ fn an_exit_code_is_not_taken_from_an_engine_that_has_none_yet() {
     let engine = engine(&first, &standing, move |stream| {
         upgrade(stream);
         let _ = ends.lock().unwrap().recv();
-        // It notes the end before it ends the stream.
+        // It records the end before it ends the stream.
         *noted.lock().unwrap() = (false, 0, 130);
     });
     let mut rig = task_of(&engine);
@@ -479,7 +480,7 @@ fn an_exit_code_is_not_taken_from_an_engine_that_has_none_yet() {
     eventually("its size", || {
         engine.was_asked("POST /exec/e1/resize?h=20&w=70")
     });
-    // As podman, whom a resize told that the process is gone.
+    // Like podman, which learns from a resize that the process is gone.
     standing.lock().unwrap().0 = false;
     resize(&inside.terminal, 33, 44);
     let looks = || engine.times_asked("GET /exec/e1/json");
@@ -529,7 +530,7 @@ fn what_an_engine_refuses_is_said_with_the_program_and_the_container() {
         (&*output, &*errors),
         (
             "",
-            "starting `tool` in the container muster-7-0-11 failed: starting the command: the container engine says: \
+            "starting `tool` in the container muster-7-0-11 failed: starting the command: container engine: \
              no room for a process (500)\n"
         )
     );
@@ -553,7 +554,7 @@ fn a_command_whose_engine_goes_away_is_killed_and_its_end_is_not_made_up() {
     std::fs::remove_file(engine.socket()).unwrap();
     hang_up.send(()).unwrap();
     let (_, errors) = inside.talk(b"");
-    let words = "`tool` in the container muster-7-0-11: how it ended is not known: the container engine is gone\n";
+    let words = "`tool` in the container muster-7-0-11: exit status unknown: the container engine is unreachable\n";
     assert_eq!(errors, words);
     assert_eq!(hear(&inside.socket), ended(FAILED, None));
     let status = command.0.wait().unwrap();
@@ -579,8 +580,9 @@ fn there_is_no_entering_a_container_that_is_not_there() {
     let mut inside = Inside::start(&mut rig, &["tool"]);
     let (_, errors) = inside.talk(b"");
     assert!(
-        errors
-            .starts_with("starting `tool` in the container muster-7-0-11 failed: there is no such"),
+        errors.starts_with(
+            "starting `tool` in the container muster-7-0-11 failed: container not running"
+        ),
         "{errors}"
     );
     assert_eq!(hear(&inside.socket), ended(FAILED, None));

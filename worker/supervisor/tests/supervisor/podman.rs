@@ -1,6 +1,5 @@
-//! A real engine for tests: podman's service, with everything of it in a folder of the test's own.
-//!
-//! Where podman is not installed, or cannot run containers here, tests that need it say so and pass.
+//! A real engine for tests: podman's service, with all of its data in a folder of the test.
+//! Where podman is not installed, or cannot run containers, tests that need it print that and pass.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 /// How long the service may take to listen: it opens its storage first.
 const SERVE_MAX: Duration = Duration::from_secs(30);
-/// Between two looks at it.
+/// Pause between two checks of it.
 const POLL: Duration = Duration::from_millis(20);
 
 /// The image of all tests: busybox and nothing else.
@@ -32,7 +31,7 @@ pub(crate) struct Podman {
 }
 
 impl Podman {
-    /// Starts a service, or says why there is none.
+    /// Starts a service, or prints why there is none.
     pub(crate) fn start() -> Option<Self> {
         match Self::try_start() {
             Ok(podman) => Some(podman),
@@ -52,7 +51,7 @@ impl Podman {
         find("podman").ok_or("podman is not installed")?;
         let runtime = ["runc", "crun"].iter().find_map(|name| find(name));
         let runtime = runtime.ok_or("neither runc nor crun is installed")?;
-        // On a short path: sockets below it have 107 bytes.
+        // On a short path: socket paths are limited to 107 bytes.
         let home = tempfile::Builder::new().prefix("mp").tempdir_in("/tmp");
         let home = home.map_err(|error| error.to_string())?.keep();
         let mut podman = Self {
@@ -73,7 +72,7 @@ impl Podman {
         Ok(podman)
     }
 
-    /// Where it listens.
+    /// Path of its socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.home.join("podman.sock")
     }
@@ -97,7 +96,7 @@ impl Podman {
         Err("podman's service does not listen".to_owned())
     }
 
-    /// Stops to serve. Its containers go on.
+    /// Stops the service. Its containers continue.
     pub(crate) fn stop_serving(&mut self) {
         if let Some(mut service) = self.service.take() {
             service.kill().unwrap();
@@ -135,13 +134,13 @@ impl Podman {
             .args(["--storage-driver", "vfs"])
             .env("CONTAINERS_CONF", self.home.join("containers.conf"))
             .env("XDG_RUNTIME_DIR", &self.home)
-            // What watches a container writes into the working directory.
+            // The process that monitors a container writes into the working directory.
             .current_dir(&self.home)
             .stdin(Stdio::null());
         command
     }
 
-    /// Runs a container as plainly as podman can: where that fails, nothing of ours is to blame.
+    /// Runs a container as plainly as podman can: if that fails, Muster is not the cause.
     fn probe(&self) -> Result<(), String> {
         let words = [
             "run",
@@ -158,7 +157,7 @@ impl Podman {
         self.run(&words).map(|_| ())
     }
 
-    /// Makes the image of a tree with busybox in it.
+    /// Creates an image from a tree with busybox in it.
     fn import(&self, busybox: &Path) -> Result<(), String> {
         let tree = self.home.join("tree");
         let text = |error: std::io::Error| error.to_string();

@@ -1,4 +1,4 @@
-//! Shared memory that an attempt has for itself. Tests that need the right to mount say so where they have it not.
+//! Private shared memory of an attempt. Tests that need permission to mount print that if it is missing.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::exec::{ask, ended, hear};
 use crate::support::{LONG_LEASE_MS, Rig, eventually, script, skipped};
 
-/// A folder of the host's `/dev/shm` that tasks must see, with the attempts' folders in it.
+/// A folder in the host's `/dev/shm` that tasks must see, with the attempts' folders in it.
 fn home() -> Option<tempfile::TempDir> {
     if !is_possible() {
         return skipped("this user may not mount");
@@ -27,7 +27,7 @@ fn home() -> Option<tempfile::TempDir> {
     Some(home.prefix("muster-test-").tempdir_in("/dev/shm").unwrap())
 }
 
-/// The same for tasks that make segments of System V.
+/// The same for tasks that create segments of System V.
 fn home_with_segments() -> Option<tempfile::TempDir> {
     let mut ipcmk = Command::new("ipcmk");
     match ipcmk.arg("--version").stdout(Stdio::null()).status() {
@@ -50,7 +50,7 @@ fn start(task: TaskAssignment, place: &SharedMemoryPlace) -> Rig {
     })
 }
 
-/// How many segments of System V that this test sees were made by a process (`cpid`, the fifth column).
+/// Number of System V segments visible to this test that a process created (`cpid`, the fifth column).
 fn segments_of(maker: &str) -> usize {
     let text = fs::read_to_string("/proc/sysvipc/shm").unwrap();
     let makers = { text.lines().skip(1) }.filter_map(|line| line.split_whitespace().nth(4));
@@ -82,10 +82,10 @@ fn what_a_task_leaves_in_shared_memory_goes_with_it() {
     assert_eq!(rig.hear_exit().signal, Some(9));
     let output = String::from_utf8(rig.output()).unwrap();
     let own = home.path().file_name().unwrap().to_str().unwrap();
-    // It sees its own folder and what must stay visible, and its own segment alone.
+    // It sees its own folder, the part that must stay visible, and only its own segment.
     let expected = format!("1\nleft\n{own}\n7-0-1\n7-0-1.members\nof-the-site\n2\n1777\n");
     assert_eq!(output, expected);
-    // Nothing of it is left when its end is told, and nobody else has lost anything.
+    // Nothing of it is left when its end is reported, and no other data is lost.
     assert_eq!(names(home.path()), ["of-the-site".to_owned()].into());
     assert!(!Path::new("/dev/shm/left").exists());
     let maker = rig.scratch_file("maker");
@@ -117,7 +117,8 @@ fn members_of_an_attempt_share_it_until_the_last_one_ends() {
     drop(stranger);
     assert!(!other.folder.exists());
 
-    // The first one dies with its supervisor: who still uses the folder keeps it, and a third one joins the second.
+    // The first one dies with its supervisor: the second one keeps the folder, and a third one joins the
+    // second.
     drop(first);
     remove_unless_used(&place.folder).unwrap();
     assert!(place.folder.join("board").exists());
@@ -139,7 +140,7 @@ fn members_of_an_attempt_share_it_until_the_last_one_ends() {
 fn a_task_says_to_its_supervisor_what_it_must_although_its_shared_memory_is_its_own() {
     let Some(home) = home() else { return };
     let place = place(home.path(), "7-0-1");
-    // Where tasks' directories mostly lie: below what the task's own folder covers.
+    // The usual location of tasks' directories: below the path that the task's own folder covers.
     fs::create_dir(home.path().join("tasks")).unwrap();
     let script = script(&format!(
         "test -d {}/tasks && touch {}/tasks/there",
@@ -160,7 +161,7 @@ fn what_a_dead_supervisor_left_is_removed_by_whoever_looks() {
         &place,
     );
     assert_eq!(rig.scratch_file("up"), "up");
-    // Also while it lives: then it is kept.
+    // Also called while it lives: then the folder is kept.
     remove_unless_used(&place.folder).unwrap();
     assert!(place.folder.join("left").exists());
     drop(rig);
@@ -178,9 +179,9 @@ fn a_folder_that_others_begin_to_use_while_its_removal_waits_is_kept() {
     flock(&turn, FlockOperation::LockExclusive).unwrap();
     thread::scope(|scope| {
         let removal = scope.spawn(|| remove_unless_used(&folder));
-        // Time to begin. It is right too, and proves less, if it begins later.
+        // Gives the thread time to begin. If it begins later, the test still passes, but proves less.
         thread::park_timeout(Duration::from_millis(50));
-        // The last one ends, and another one begins.
+        // The last task ends, and another one begins.
         fs::rename(&folder, home.path().join("old")).unwrap();
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("marker"), "").unwrap();

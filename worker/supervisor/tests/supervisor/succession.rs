@@ -1,4 +1,4 @@
-//! One supervisor and several tasks, one after the other.
+//! Reuse of one supervisor for several tasks.
 
 use std::io::BufRead;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use crate::confinement::cgroups;
 use crate::forked::{Forked, Server};
 use crate::support::{LONG_LEASE_MS, eventually, script};
 
-/// A lease that ends while the test looks on.
+/// A lease that ends during the test.
 const SHORT_LEASE_MS: u64 = 1_000;
 
 fn exit_of(forked: &mut Forked) -> Exit {
@@ -26,7 +26,7 @@ fn exit_of(forked: &mut Forked) -> Exit {
     }
 }
 
-/// Gives a supervisor another task and waits for its end.
+/// Assigns another task to a supervisor and waits for its end.
 fn give(forked: &mut Forked, directory: &TaskDirectory) -> Exit {
     let directory = directory.path().to_owned();
     forked.say(&AgentRequest::Next { directory });
@@ -48,7 +48,7 @@ fn an_idle_supervisor_takes_the_next_task_and_ends_with_its_agent() {
     assert_eq!(exit_of(&mut forked).code, Some(0));
     assert!(is_idle(&mut forked));
     let supervisor = first.supervisor().unwrap().unwrap();
-    // Its guard asks nothing of it meanwhile, although its first task's lease is over.
+    // Its guard expects nothing of it meanwhile, although its first task's lease is over.
     let over = SHORT_LEASE_MS + SUPERVISOR_OVERDUE_MS_MAX + 2 * SUPERVISOR_SILENT_MS_MAX;
     let until = boottime_ms() + over;
     eventually("the guard's look", || boottime_ms() > until);
@@ -61,7 +61,7 @@ fn an_idle_supervisor_takes_the_next_task_and_ends_with_its_agent() {
     assert_eq!(next.exit().unwrap().unwrap().exit.code, Some(3));
     let told = std::fs::read_to_string(next.scratch().join("dir")).unwrap();
     assert_eq!(told.trim(), next.control().to_str().unwrap());
-    // What is removed first is who supervised it: that process may have another task.
+    // The supervisor's identity is removed first: that process may have another task.
     first.remove().unwrap();
     assert_eq!(first.supervisor().unwrap(), None);
     drop(forked);
@@ -90,7 +90,7 @@ fn a_directory_that_is_claimed_is_not_begun_again() {
     exit_of(&mut forked);
     assert!(is_idle(&mut forked));
     let taken = server.prepared("8-0-12", script("echo > begun"), LONG_LEASE_MS, &[]);
-    // Nobody any more: all whom a host's directories name are killed with it.
+    // A process that has ended: all processes that a host's directories name are killed with the host.
     let other = ProcessIdentity {
         pid: 1,
         start_ticks: u64::MAX,
@@ -102,7 +102,7 @@ fn a_directory_that_is_claimed_is_not_begun_again() {
     assert!(!taken.scratch().join("begun").exists());
 }
 
-/// The first of these that counts memory by version 1.
+/// The first cgroup that counts memory by version 1.
 fn memory(paths: &[PathBuf]) -> Option<&PathBuf> {
     let counts = |path: &&PathBuf| path.join("memory.max_usage_in_bytes").exists();
     paths.iter().find(counts)
@@ -148,7 +148,7 @@ fn cgroups_go_to_a_task_with_the_same_limits_and_to_no_other() {
     assert!(peak_of_first > 20_000_000 && peak_of_second < 20_000_000);
     assert_eq!(memory(second).map(|path| inode(path)), Some(kept));
     assert!(!first.iter().any(|path| path.exists()));
-    // One that gave others a cgroup below its own leaves it to nobody.
+    // A cgroup with a child cgroup is not reused.
     let messy =
         "d=$(sed -n 's/.*:memory://p' /proc/self/cgroup); mkdir /sys/fs/cgroup/memory$d/below";
     let messy = server.prepared("9-0-13", with(messy, 64), LONG_LEASE_MS, third);

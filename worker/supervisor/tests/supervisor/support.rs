@@ -1,4 +1,4 @@
-//! Starts real supervisors for tests and talks to them.
+//! Starts real supervisors for tests and communicates with them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -19,16 +19,16 @@ use muster_supervisor::{
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_muster-supervise");
-/// Files that a supervisor may open, unless its test is about that.
+/// Default limit of open files of a supervisor.
 pub(crate) const FILES_MAX: u32 = 1_024;
-/// How long a supervisor is watched to see whether it looks seldom.
+/// How long a supervisor is observed to see whether it polls rarely.
 const WINDOW: Duration = Duration::from_millis(400);
-/// It waits less often than this meanwhile if so; every 5 ms it would be 80 times.
+/// Maximum waits in that time; every 5 ms it would be 80.
 const WAITS_MAX: u64 = 10;
 /// A lease that no test outlives.
 pub(crate) const LONG_LEASE_MS: u64 = 600_000;
 
-/// What an agent would write for a task whose files lie below `home`.
+/// The specification that an agent would write for a task with its files below `home`.
 pub(crate) fn spec_in(home: &Path, assignment: TaskAssignment, lease_ms: u64) -> TaskSpec {
     TaskSpec {
         format: SPEC_FORMAT,
@@ -57,7 +57,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Starts a task under a lease of so many milliseconds from now.
+    /// Starts a task with a lease of `lease_ms` milliseconds from now.
     pub(crate) fn start(assignment: TaskAssignment, lease_ms: u64) -> Self {
         Self::start_with(assignment, lease_ms, LogLimits::default())
     }
@@ -78,7 +78,7 @@ impl Rig {
         Self::start_prepared(assignment, lease_ms, FILES_MAX, |spec, _| change(spec))
     }
 
-    /// Starts a task whose supervisor may open so many files, in a directory that is prepared first.
+    /// Starts a task whose supervisor may open `files_max` files, in a directory that is prepared first.
     pub(crate) fn start_prepared(
         assignment: TaskAssignment,
         lease_ms: u64,
@@ -114,7 +114,7 @@ impl Rig {
         }
     }
 
-    /// Gives up the connection and opens another, as a restarted agent does.
+    /// Closes the connection and opens another, as a restarted agent does.
     pub(crate) fn reconnect(&mut self) {
         let stream = UnixStream::connect(self.directory.agent_socket()).unwrap();
         stream
@@ -127,7 +127,7 @@ impl Rig {
         self.say_at_once(std::slice::from_ref(request));
     }
 
-    /// Says several things by one write.
+    /// Sends several requests by one write.
     pub(crate) fn say_at_once(&mut self, requests: &[AgentRequest]) {
         let mut lines = Vec::new();
         for request in requests {
@@ -142,18 +142,18 @@ impl Rig {
         self.try_hear().unwrap()
     }
 
-    /// The supervisor's next message; none if it hung up.
+    /// The supervisor's next message; `None` if it hung up.
     pub(crate) fn try_hear(&mut self) -> Option<SupervisorMessage> {
         let mut line = String::new();
         let bytes = self.agent.read_line(&mut line).unwrap();
         (bytes > 0).then(|| serde_json::from_str(&line).unwrap())
     }
 
-    /// Whether any process lives that has the task's environment.
+    /// Whether any live process has the task's environment.
     pub(crate) fn lives(&self) -> bool {
         let mark = format!("MUSTER_CTL_DIR={}", self.directory.control().display());
         std::fs::read_dir("/proc").unwrap().any(|entry| {
-            // What cannot be read has ended, or is nobody's task.
+            // An unreadable process has ended, or does not belong to a task.
             let environment = std::fs::read(entry.unwrap().path().join("environ"));
             environment
                 .unwrap_or_default()
@@ -171,7 +171,7 @@ impl Rig {
         process
     }
 
-    /// Waits for the end, and checks that the disk says the same as the supervisor.
+    /// Waits for the end, and checks that the record on disk equals the supervisor's report.
     pub(crate) fn hear_exit(&mut self) -> Exit {
         loop {
             if let SupervisorMessage::Exited(exit) = self.hear() {
@@ -182,7 +182,7 @@ impl Rig {
         }
     }
 
-    /// Waits until the supervisor looks seldom at what is left of its task.
+    /// Waits until the supervisor checks rarely what is left of its task.
     pub(crate) fn looks_seldom(&self) {
         let status = format!("/proc/{}/status", self.supervisor.id());
         let waits = || {
@@ -199,7 +199,7 @@ impl Rig {
         });
     }
 
-    /// All that the task printed and that was kept.
+    /// The complete output of the task that was kept.
     pub(crate) fn output(&self) -> Vec<u8> {
         read_segments(&self.home.path().join("logs"))
     }
@@ -224,7 +224,7 @@ impl Drop for Rig {
 }
 
 pub(crate) fn read_segments(logs: &Path) -> Vec<u8> {
-    // Nothing is made before the first byte.
+    // Nothing is created before the first byte.
     let Ok(entries) = std::fs::read_dir(logs) else {
         return Vec::new();
     };
@@ -243,7 +243,7 @@ pub(crate) fn read_segments(logs: &Path) -> Vec<u8> {
         .collect()
 }
 
-/// Says why a test shows nothing here.
+/// Prints why a test cannot run here.
 pub(crate) fn skipped<T>(why: &str) -> Option<T> {
     // The test's own output, which the harness shows.
     drop(writeln!(std::io::stderr(), "skipped: {why}"));

@@ -1,4 +1,4 @@
-//! Tasks that stand still where they are.
+//! Pausing and resuming tasks.
 
 use muster_model::desired::TaskAssignment;
 use muster_supervisor::process::ProcessEntry;
@@ -31,7 +31,7 @@ fn stand_still(processes: [i32; 2]) -> bool {
         .all(|entry| entry.is_stopped() || entry.is_dead() || waits_in_the_kernel(entry.pid))
 }
 
-/// A shell that is starting a program waits there for the child that was stopped on its way.
+/// Whether a shell waits for a child that was stopped before it executed its program.
 fn waits_in_the_kernel(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")
@@ -52,7 +52,7 @@ fn every_process_stands_still_until_the_task_goes_on() {
     rig.hear_started();
     let task = processes(&rig);
     rig.say(&AgentRequest::Suspend);
-    eventually("all stand still", || stand_still(task));
+    eventually("all are paused", || stand_still(task));
     let still = counted(&rig);
     rig.say(&AgentRequest::Status);
     assert!(matches!(
@@ -73,7 +73,7 @@ fn a_task_that_stands_still_is_asked_to_stop_and_hears_it() {
     rig.hear_started();
     let task = processes(&rig);
     rig.say(&AgentRequest::Suspend);
-    eventually("all stand still", || stand_still(task));
+    eventually("all are paused", || stand_still(task));
     rig.say(&AgentRequest::Stop {
         reason: "preempt".to_owned(),
         grace_ms: 20_000,

@@ -49,12 +49,13 @@ fn a_task_runs_and_its_end_and_output_are_kept() {
 
 #[test]
 fn a_supervisor_is_small() {
-    let text = "echo out; echo err >&2; mkdir $MUSTER_CKPT_DIR/step_1; echo > $MUSTER_CKPT_DIR/step_1/_COMMITTED; sleep 1000";
+    let text = "echo out; echo err >&2; mkdir $MUSTER_CKPT_DIR/step_1; echo > $MUSTER_CKPT_DIR/step_1/_COMMITTED; \
+                sleep 1000";
     // Forked, as all supervisors of a worker are.
     let server = Server::start();
     let mut forked = server.fork("7-0-11", script(text), LONG_LEASE_MS);
     forked.started();
-    // It has copied output, watched the folder and written a commit: all its threads run.
+    // It has copied output, scanned the folder and recorded a commit: all its threads run.
     assert!(matches!(forked.hear(), SupervisorMessage::Checkpoint(_)));
     let logs = server.home.path().join("logs");
     eventually("output", || !read_segments(&logs).is_empty());
@@ -74,7 +75,7 @@ fn a_quick_task_leaves_no_checkpoint_folder_and_a_saved_checkpoint_stays() {
     assert!(!rig.home.path().join("checkpoints").exists());
     let text = "mkdir $MUSTER_CKPT_DIR/step_1; echo > $MUSTER_CKPT_DIR/step_1/_COMMITTED";
     let mut rig = Rig::start(script(text), LONG_LEASE_MS);
-    // On a busy machine it is no quick task.
+    // On a busy machine it may outlive a quick task.
     let mut heard = rig.hear();
     if matches!(heard, SupervisorMessage::Started { .. }) {
         heard = rig.hear();
@@ -194,7 +195,8 @@ fn a_lease_that_is_over_starts_nothing() {
 
 #[test]
 fn a_task_is_asked_first_and_may_clean_up() {
-    let text = "trap 'cat $MUSTER_CTL_DIR/preempt > flag; echo >> flag; exit 75' TERM; echo ready > ready; while :; do sleep 0.05; done";
+    let text = "trap 'cat $MUSTER_CTL_DIR/preempt > flag; echo >> flag; exit 75' TERM; echo ready > ready; while :; \
+                do sleep 0.05; done";
     let mut rig = Rig::start(script(text), LONG_LEASE_MS);
     rig.hear_started();
     rig.scratch_file("ready");
@@ -206,7 +208,8 @@ fn a_task_is_asked_first_and_may_clean_up() {
 
 #[test]
 fn a_shells_child_gets_its_grace_although_the_shell_ends_at_once() {
-    let text = "sh -c 'trap \"sleep 0.3; echo saved > saved; exit 0\" TERM; echo ready > ready; while :; do sleep 0.05; done' & wait";
+    let text = "sh -c 'trap \"sleep 0.3; echo saved > saved; exit 0\" TERM; echo ready > ready; while :; do sleep \
+                0.05; done' & wait";
     let mut rig = Rig::start(script(text), LONG_LEASE_MS);
     rig.hear_started();
     rig.scratch_file("ready");
@@ -236,8 +239,9 @@ fn a_stopped_task_is_killed_without_grace() {
     assert_eq!(rig.hear_exit(), ended(None, Some(SIGKILL)));
 }
 
-/// Forks twice into sessions of their own, as daemons do, and says who is left.
-pub(crate) const RUNAWAY: &str = "setsid sh -c 'setsid sh -c \"echo \\$\\$ > runaway; exec sleep 1000\" >/dev/null 2>&1 & exit 0'; ";
+/// Forks twice into sessions of their own, as daemons do, and prints the remaining process.
+pub(crate) const RUNAWAY: &str = "setsid sh -c 'setsid sh -c \"echo \\$\\$ > runaway; exec sleep 1000\" >/dev/null \
+                                  2>&1 & exit 0'; ";
 
 #[test]
 fn a_process_that_forks_away_does_not_outlive_the_task() {
@@ -399,7 +403,7 @@ fn commits_that_no_agent_heard_of_are_told_to_the_next_and_are_in_the_directory(
         other => panic!("no checkpoint: {other:?}"),
     });
     assert_eq!(told.collect::<Vec<_>>(), newest);
-    // The file of those before holds as many as are told, the newest one is beside them.
+    // The file of earlier checkpoints holds as many as are reported, the newest one is in a separate file.
     let recorded = rig.directory.checkpoints().unwrap();
     let recorded: Vec<u64> = recorded.iter().map(|report| report.step).collect();
     assert!(recorded.ends_with(&newest), "{recorded:?}");
@@ -415,7 +419,9 @@ fn commits_that_no_agent_heard_of_are_told_to_the_next_and_are_in_the_directory(
 
 #[test]
 fn checkpoints_by_files_alone_are_found_unless_they_are_anothers() {
-    let text = "cd $MUSTER_CKPT_DIR; for step in 1 2; do mkdir step_$step.tmp; echo w > step_$step.tmp/w; mv step_$step.tmp step_$step; done; echo > step_1/_COMMITTED; echo 10 > step_2/_COMMITTED; while [ ! -e next ]; do sleep 0.02; done; mkdir step_3; echo $MUSTER_EPOCH > step_3/_COMMITTED";
+    let text = "cd $MUSTER_CKPT_DIR; for step in 1 2; do mkdir step_$step.tmp; echo w > step_$step.tmp/w; mv \
+                step_$step.tmp step_$step; done; echo > step_1/_COMMITTED; echo 10 > step_2/_COMMITTED; while [ ! -e \
+                next ]; do sleep 0.02; done; mkdir step_3; echo $MUSTER_EPOCH > step_3/_COMMITTED";
     let mut rig = Rig::start(script(text), LONG_LEASE_MS);
     rig.hear_started();
     let SupervisorMessage::Checkpoint(first) = rig.hear() else {
@@ -425,7 +431,7 @@ fn checkpoints_by_files_alone_are_found_unless_they_are_anothers() {
     assert_eq!(first.step, 1);
     assert_eq!(first.path, checkpoints.join("step_1").display().to_string());
     std::fs::write(checkpoints.join("next"), "").unwrap();
-    // Written right before the end: the last look finds it.
+    // Written right before the end: the last scan finds it.
     let SupervisorMessage::Checkpoint(last) = rig.hear() else {
         panic!("no checkpoint");
     };
@@ -435,7 +441,8 @@ fn checkpoints_by_files_alone_are_found_unless_they_are_anothers() {
 
 #[test]
 fn pipes_and_devices_in_the_place_of_files_hold_up_neither_checkpoints_nor_the_end() {
-    let text = "cd $MUSTER_CKPT_DIR; mkdir step_1 step_2 step_3; mkfifo step_3/_COMMITTED; ln -s /dev/zero step_2/_COMMITTED
+    let text = "cd $MUSTER_CKPT_DIR; mkdir step_1 step_2 step_3; mkfifo step_3/_COMMITTED; ln -s /dev/zero \
+                step_2/_COMMITTED
         echo 11 > step_1/_COMMITTED; until [ -e next ]; do sleep 0.02; done; mkfifo $TORCHELASTIC_ERROR_FILE; exit 3";
     let mut rig = Rig::start(script(text), LONG_LEASE_MS);
     rig.hear_started();
@@ -447,11 +454,12 @@ fn pipes_and_devices_in_the_place_of_files_hold_up_neither_checkpoints_nor_the_e
     assert_eq!(rig.hear_exit().code, Some(3));
 }
 
-/// The marker says the digest, and the directory's birth, which a rename keeps, how long the save took.
+/// The marker contains the digest; the directory's creation time, which a rename keeps, gives the save time.
 #[test]
 fn checkpoints_by_files_alone_have_a_digest_and_the_time_of_their_save() {
     let text = "cd $MUSTER_CKPT_DIR
-        save() { mkdir step_$1.tmp; sleep 0.3; mv step_$1.tmp step_$1; printf '%s\\n' \"$2\" $MUSTER_EPOCH > step_$1/m; mv step_$1/m step_$1/_COMMITTED; }
+        save() { mkdir step_$1.tmp; sleep 0.3; mv step_$1.tmp step_$1; \
+        printf '%s\\n' \"$2\" $MUSTER_EPOCH > step_$1/m; mv step_$1/m step_$1/_COMMITTED; }
         save 8 sha256:00ff; until [ -e next ]; do sleep 0.02; done; save 9 sha256:xyz; exec sleep 1000";
     let before = muster_supervisor::clock::boottime_ms();
     let mut rig = Rig::start(script(text), LONG_LEASE_MS);
@@ -468,7 +476,7 @@ fn checkpoints_by_files_alone_have_a_digest_and_the_time_of_their_save() {
     }
     let digests: Vec<&str> = reports.iter().map(|report| &*report.digest).collect();
     assert_eq!(digests, ["sha256:00ff", ""]);
-    // Not every file system tells.
+    // Not every file system records it.
     let tells = std::fs::metadata(&checkpoints).unwrap().created().is_ok();
     let took = muster_supervisor::clock::boottime_ms() - before;
     for save_ms in reports.iter().map(|report| report.save_ms) {
@@ -504,7 +512,7 @@ fn a_task_inherits_no_files() {
     );
 }
 
-/// Whoever writes to this path waits for ever, as on a disk that hangs.
+/// A process that writes to this path blocks forever, as on a disk that hangs.
 fn hang(path: &std::path::Path) {
     let made = std::process::Command::new("mkfifo").arg(path).status();
     assert!(made.unwrap().success());
@@ -539,7 +547,7 @@ fn a_disk_that_hangs_at_the_start_does_not_hold_the_lease_up() {
 fn a_task_that_cannot_be_recorded_runs_and_is_recorded_once_the_disk_takes_it() {
     let task = script("sleep 1000");
     let mut rig = Rig::start_prepared(task, LONG_LEASE_MS, FILES_MAX, |_, directory| {
-        // Stands for a full disk: what is written first cannot be.
+        // Acts like a full disk: the temporary file cannot be created.
         std::fs::create_dir(directory.path().join("process.json.new")).unwrap();
     });
     let SupervisorMessage::Started { pid } = rig.hear() else {
@@ -559,7 +567,7 @@ fn an_end_that_cannot_be_recorded_is_told_to_the_agent_all_the_same() {
         std::fs::create_dir(directory.path().join("exit.json.new")).unwrap();
     });
     let SupervisorMessage::Exited(exit) = rig.hear() else {
-        panic!("the end is not told");
+        panic!("the end is not reported");
     };
     assert_eq!(exit, ended(Some(7), None));
     assert!(rig.supervisor.wait().unwrap().success());
@@ -578,7 +586,7 @@ fn wherever_a_start_fails_nothing_lives_when_the_end_is_written() {
             }
             Some(SupervisorMessage::Started { .. }) => break,
             Some(other) => panic!("{files_max} files: {other:?}"),
-            // So few that the supervisor could not even say so; it has started nothing then.
+            // So few that the supervisor could not even report it; it has started nothing then.
             None => assert!(!rig.lives(), "{files_max} files"),
         }
     }

@@ -1,5 +1,5 @@
-//! An array of 100,000 tasks, so many at a time: what a task costs the engine, from its submit to its end, against the same
-//! tasks as jobs of their own.
+//! Cost of a task of an array of 100,000, with a bounded number running at a time, for the engine, from its
+//! submit to its end; compared with the same tasks as separate jobs.
 
 use std::time::Duration;
 
@@ -17,20 +17,20 @@ use crate::samples::Samples;
 
 /// Tasks that may run at a time.
 const AT_ONCE: u32 = 1_000;
-/// Wanted for the submit of the whole array, in milliseconds.
+/// Goal for the submit of the whole array, in milliseconds.
 const SUBMIT_WANTED_MS: f64 = 75.0;
 const RUNS: usize = 3;
 
-/// How the same tasks are submitted.
+/// Form in which the tasks are submitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// One array.
     Array,
-    /// As many jobs.
+    /// One job per task.
     Jobs,
 }
 
-/// The submit of the array, and a task's whole life in both forms.
+/// Measures the submit of the array, and a task's life in both forms.
 pub(super) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let tasks = bench.pick(100_000, 5_000);
     let (mut submits, mut array, mut jobs) =
@@ -66,7 +66,7 @@ pub(super) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-/// Lets all tasks live and end; gives what the submit of the array took, and everything else.
+/// Runs all tasks to their end; returns the time of the array's submit, and the time of the rest.
 fn live(form: Form, tasks: u32) -> anyhow::Result<(Duration, Duration)> {
     let mut cluster = ground::cluster(HOSTS)?;
     let (mut submitted, mut lived) = (Duration::ZERO, Duration::ZERO);
@@ -99,7 +99,7 @@ fn submit(cluster: &mut Cluster, spec: muster_model::spec::JobSpec) -> Duration 
     began.elapsed()
 }
 
-/// One planning round, and the ends of all that it placed; gives their number.
+/// Runs one planning round, and ends all tasks that it placed; returns their number.
 fn round(cluster: &mut Cluster) -> anyhow::Result<u32> {
     let planned = plan(&cluster.state, cluster.now, Budget::default());
     let mut placed: Vec<(JobId, _)> = Vec::new();

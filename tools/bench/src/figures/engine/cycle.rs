@@ -1,4 +1,4 @@
-//! Whole planning rounds: one that places nothing, and rounds that place all they can.
+//! Whole planning rounds: one that places nothing, and rounds that place as much as possible.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
 
-/// Wanted for a round in which nothing can be placed, in milliseconds.
+/// Goal for a round in which nothing can be placed, in milliseconds.
 const CYCLE_WANTED_MS: f64 = 10.0;
-/// Wanted placements a second of the engine alone.
+/// Goal for placements per second of the engine alone.
 const PLACEMENTS_WANTED: f64 = 100_000.0;
 /// Hosts of the full cluster.
 const FULL_HOSTS: u32 = 1_000;
 const USERS: u32 = 16;
-/// In how long the planned blocks begin, at most, in milliseconds.
+/// Latest begin of the planned blocks, in milliseconds from now.
 const WINDOW_IN_MS: u64 = 600_000;
 const RUNS: usize = 9;
 
-/// An idle cluster all hosts of which are to be blocked so soon that nothing of 100,000 jobs may begin there: all alike, and of
-/// 1,000 shapes in two queues.
+/// An idle cluster whose hosts will all be blocked so soon that none of 100,000 jobs may begin there:
+/// identical jobs, and jobs of 1,000 placement classes in two queues.
 pub(super) fn nothing_in_time(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let jobs = bench.pick(100_000, 2_000);
     let rows = [1, 1_000].map(|shapes| {
@@ -37,7 +37,7 @@ pub(super) fn nothing_in_time(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         }
         for number in 0..jobs {
             let mut spec = waiting(number, shapes);
-            // Some longer than others, and all too long.
+            // Some are longer than others, and all too long.
             let run_time_ms = WINDOW_IN_MS + u64::from(number % shapes);
             spec.scheduling.run_time_ms_max = number.is_multiple_of(2).then_some(run_time_ms);
             cluster.submit(spec);
@@ -52,7 +52,8 @@ pub(super) fn nothing_in_time(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         Ok(Row {
             what: "one planning round in which nothing can end before planned blocks".to_owned(),
             conditions: format!(
-                "{jobs} jobs wait, shapes: {shapes}; {} GPUs, all free, a block is planned for each of {FULL_HOSTS} hosts; {} runs",
+                "{jobs} jobs wait, shapes: {shapes}; {} GPUs, all free, a block is planned for each of {FULL_HOSTS} \
+                 hosts; {} runs",
                 FULL_HOSTS * GPUS_PER_HOST,
                 spans.len()
             ),
@@ -64,7 +65,7 @@ pub(super) fn nothing_in_time(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     rows.into_iter().collect()
 }
 
-/// Plans a block of a host, some for later than others.
+/// Plans a block of a host, some later than others.
 fn plan_block(cluster: &mut Cluster, number: u32) -> anyhow::Result<()> {
     let begins_at = cluster.now.after(WINDOW_IN_MS - u64::from(number));
     let block = Block {
@@ -90,7 +91,8 @@ fn plan_block(cluster: &mut Cluster, number: u32) -> anyhow::Result<()> {
     carry_out(cluster, &command)
 }
 
-/// A full cluster with 100,000 jobs that wait: all alike, and of 1,000 shapes in two queues.
+/// A full cluster with 100,000 waiting jobs: identical ones, and ones of 1,000 placement classes in two
+/// queues.
 pub(super) fn nothing_placeable(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let jobs = bench.pick(100_000, 2_000);
     let rows = [1, 1_000].map(|shapes| {
@@ -126,7 +128,7 @@ fn full() -> anyhow::Result<Cluster> {
     Ok(cluster)
 }
 
-/// With a queue of either order.
+/// An idle cluster with one queue of each ordering policy.
 fn idle() -> Cluster {
     let mut cluster = Cluster::with_hosts(FULL_HOSTS, GPUS_PER_HOST);
     cluster.audited = false;
@@ -144,7 +146,7 @@ fn idle() -> Cluster {
     cluster
 }
 
-/// Single tasks and gangs by turns, every fourth in the fair queue.
+/// Single tasks and gangs in alternation, every fourth in the fair-share queue.
 fn waiting(number: u32, shapes: u32) -> muster_model::spec::JobSpec {
     let shape = number % shapes;
     let mut spec = match shape % 2 {
@@ -186,7 +188,8 @@ pub(super) fn placements(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     Ok(vec![Row {
         what: "placements of the engine alone".to_owned(),
         conditions: format!(
-            "{tasks} tasks of one GPU on 65,536 GPUs with pods, racks, sockets and switches; decided and applied; {} runs",
+            "{tasks} tasks of one GPU on 65,536 GPUs with pods, racks, sockets and switches; decided and applied; {} \
+             runs",
             rates.len()
         ),
         unit: "/s",

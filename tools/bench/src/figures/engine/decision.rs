@@ -1,4 +1,4 @@
-//! One decision: a request for some GPUs of one host, and gangs.
+//! Single decisions: requests for some GPUs of one host, and gangs.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +14,24 @@ use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
 
-/// Wanted mean and 99th percentile of a decision in virtual clusters, in microseconds.
+/// Goals for the mean and the 99th percentile of a decision in virtual clusters, in microseconds.
 const WANTED_US: (f64, f64) = (50.0, 1_000.0);
-/// The cost may grow from 1,024 to 65,536 GPUs as much as their logarithms do: 16 / 10.
+/// Goal for the growth of the cost from 1,024 to 65,536 GPUs: the ratio of their logarithms, 16 / 10.
 const GROWTH_WANTED: f64 = 1.6;
-/// Wanted decision for a gang of 1,024 x 8, in milliseconds.
+/// Goal for a gang of 1,024 x 8, in milliseconds.
 const GANG_WANTED_MS: f64 = 50.0;
 const VIRTUAL_CLUSTERS: u32 = 11;
-/// Hosts guaranteed to each: together all but eight.
+/// Hosts guaranteed to each virtual cluster: together all but eight.
 const HOSTS_EACH: u32 = 744;
 const GPUS_MAX: u32 = 4;
 const RUNS: usize = 5;
 /// 1,024, 8,192 and 65,536 GPUs.
 const HOSTS_GROWING: [u32; 3] = [HOSTS / 64, HOSTS / 8, HOSTS];
 
-/// From 1,024 to 65,536 GPUs, nine of ten held: the cost of a request for one to three GPUs of one host, and how it grows.
-///
-/// The clusters take turns, so that none has the processor's caches to itself, and other work of the machine hits all
-/// alike.
+/// Cost of a request for one to three GPUs of one host, and its growth from 1,024 to 65,536 GPUs, nine of ten
+/// held.
+/// The clusters take turns, so that none has the processor's caches to itself, and other load of the machine
+/// affects all alike.
 pub(super) fn single_host(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut growing = Vec::new();
     for hosts in HOSTS_GROWING {
@@ -61,7 +61,7 @@ pub(super) fn single_host(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// How many times more the median is on the largest cluster than on the smallest.
+/// Ratio of the medians on the largest and the smallest cluster.
 fn growth<'s>(what: &str, spans: impl Iterator<Item = &'s Samples>) -> Row {
     let medians: Vec<f64> = spans.map(Samples::median).collect();
     let [first, .., last] = medians.as_slice() else {
@@ -78,14 +78,14 @@ fn growth<'s>(what: &str, spans: impl Iterator<Item = &'s Samples>) -> Row {
     }
 }
 
-/// A cluster of some size, and what decisions take on it.
+/// A cluster of some size, and the duration of decisions on it.
 struct Growing {
     hosts: u32,
     random: ChaCha8Rng,
     cluster: Cluster,
     /// Microseconds.
     spans: Samples,
-    /// Microseconds of the same plan made once more.
+    /// Microseconds for the same plan computed once more.
     again: Samples,
 }
 
@@ -108,7 +108,7 @@ impl Growing {
         let decided = decide(&mut self.cluster, single("new", 1, gpus))?;
         self.spans.push(decided.took.as_secs_f64() * 1e6);
         self.again.push(decided.again.as_secs_f64() * 1e6);
-        // One leaves for every one that came, so that the fill stays.
+        // One job leaves for each that was placed, so that the fill level stays.
         if decided.placed {
             ground::end_one(&mut self.cluster)?;
         }
@@ -136,7 +136,8 @@ pub(super) fn virtual_clusters(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     }
     ensure!(placed > 0, "no request found room");
     let conditions = format!(
-        "65,536 GPUs, {VIRTUAL_CLUSTERS} virtual clusters of {HOSTS_EACH} hosts, 90 % of the GPUs held; {} requests for \
+        "65,536 GPUs, {VIRTUAL_CLUSTERS} virtual clusters of {HOSTS_EACH} hosts, 90 % of the GPUs held; {} requests \
+         for \
          1 to {GPUS_MAX} GPUs of one host, {placed} placed",
         spans.len()
     );
@@ -168,7 +169,7 @@ fn tree() -> QueueTree {
     }
 }
 
-/// Every virtual cluster holds nine tenths of its GPUs, by jobs of four, two and one.
+/// Fills nine tenths of every virtual cluster with jobs of four, two and one GPUs.
 fn fill_clusters(cluster: &mut Cluster) -> anyhow::Result<()> {
     let gpus = HOSTS_EACH * ground::GPUS_PER_HOST * 9 / 10;
     for number in 0..VIRTUAL_CLUSTERS {

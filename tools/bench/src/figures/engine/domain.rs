@@ -16,12 +16,12 @@ use crate::samples::Samples;
 const GPUS: u32 = 72;
 const HALF: u32 = 36;
 const TRAY: u32 = 4;
-/// Wanted for the slowest request, in milliseconds.
+/// Goal for the slowest request, in milliseconds.
 const WANTED_MS: f64 = 1.0;
-/// Eighths of the GPUs that are held.
+/// Fill levels, in eighths of the GPUs.
 const FILLS: u32 = 8;
 
-/// Every size of request at fills from nothing to seven eighths.
+/// Measures every size of request at fill levels from zero to seven eighths.
 pub(super) fn measure(bench: &Bench) -> anyhow::Result<Row> {
     let mut random = ChaCha8Rng::seed_from_u64(u64::from(GPUS));
     let mut spans = Samples::default();

@@ -1,4 +1,4 @@
-//! Clusters in memory, filled, and the steps of the planner carried out on them.
+//! Clusters in memory, filled, and execution of the planner's steps on them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub(super) fn cells(level: &str, gpus: Range<u32>) -> CellGroup {
     }
 }
 
-/// Applies a command, which must have its effect.
+/// Applies a command, which must have an effect.
 pub(super) fn carry_out(cluster: &mut Cluster, command: &Command) -> anyhow::Result<()> {
     match cluster.apply(command).result {
         Ok(_) => Ok(()),
@@ -125,17 +125,17 @@ pub(super) fn hold(cluster: &mut Cluster, number: u32, gpu: u32) -> anyhow::Resu
     carry_out(cluster, &Command::Place(placement))
 }
 
-/// What one job's turn took.
+/// Duration of one job's decision.
 pub(super) struct Decided {
     pub(super) job: JobId,
-    /// The planning round alone.
+    /// Duration of the planning round alone.
     pub(super) took: Duration,
-    /// The same once more: the same work, with all that it reads in the processor's caches.
+    /// Duration of the same round repeated: the same work, with all its data in the processor's caches.
     pub(super) again: Duration,
     pub(super) placed: bool,
 }
 
-/// Submits a job, times one planning round, and carries its steps out; a job that has to wait is cancelled.
+/// Submits a job, times one planning round, and executes its steps; a job that has to wait is cancelled.
 pub(super) fn decide(cluster: &mut Cluster, spec: JobSpec) -> anyhow::Result<Decided> {
     let job = cluster.submit(spec);
     let (took, planned) = timed(cluster);
@@ -169,7 +169,7 @@ pub(super) fn timed(cluster: &Cluster) -> (Duration, Plan) {
     (began.elapsed(), planned)
 }
 
-/// Plans and carries out until nothing more is placed.
+/// Plans and executes until nothing more is placed.
 pub(super) fn settle(cluster: &mut Cluster) -> anyhow::Result<()> {
     loop {
         let (_, planned) = timed(cluster);
@@ -182,7 +182,7 @@ pub(super) fn settle(cluster: &mut Cluster) -> anyhow::Result<()> {
     }
 }
 
-/// The job that runs on the first host in use ends.
+/// Ends the job that runs on the first host in use.
 pub(super) fn end_one(cluster: &mut Cluster) -> anyhow::Result<()> {
     let first = cluster.state.index.on_host.keys().next();
     let (_, job, _) = *first.context("nothing runs that could end")?;

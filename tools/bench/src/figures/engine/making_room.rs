@@ -1,4 +1,4 @@
-//! Decisions that make room: whom to stop, and whom to move.
+//! Decisions that make room by preemption or by moving work.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
 
-/// Wanted for room on one host, in milliseconds: what HiveD needs for its 99th percentile without stopping anybody is 14.
+/// Goal for room on one host, in milliseconds; HiveD's 99th percentile, without preemption, is 14.
 const WANTED_MS: f64 = 10.0;
 const RUNS: usize = 9;
-/// Tasks and GPUs of each, of the gangs that want room.
+/// Tasks and GPUs per task of the gangs that need room.
 const WANTED: [(u32, u32); 3] = [(1, 8), (8, 8), (64, 8)];
-/// GPUs of a host that are held where room is there only in pieces.
+/// GPUs held per host where free GPUs are fragmented.
 const HALF: u32 = GPUS_PER_HOST / 2;
-/// All that runs has run for so long.
+/// How long all running work has run, in milliseconds.
 const RAN_MS: u64 = 300_000;
-/// Time limit of what runs: waiting for its end is worse than moving it.
+/// Time limit of running work: waiting for its end is worse than moving it.
 const DAY_MS: u64 = 86_400_000;
 
-/// Nine of ten GPUs are held by tasks of a low priority, one each.
+/// A cluster with nine of ten GPUs held by low-priority tasks of one GPU each.
 pub(super) fn preemption(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let hosts = bench.pick(HOSTS, HOSTS / 16);
     let mut busy = configured(hosts, true)?;
@@ -36,7 +36,7 @@ pub(super) fn preemption(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     rows(bench, "who is preempted", &busy)
 }
 
-/// Half of every host is free, the other half is held by one task that may be moved.
+/// A cluster with half of every host free, and the other half held by one movable task.
 pub(super) fn moves(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let hosts = bench.pick(HOSTS, HOSTS / 16);
     let mut halves = configured(hosts, false)?;
@@ -69,7 +69,7 @@ fn configured(hosts: u32, preempt_by_priority: bool) -> anyhow::Result<Cluster> 
     Ok(cluster)
 }
 
-/// Tasks of one job on GPUs in a row, by the first one's number and how many.
+/// Runs the tasks of one job on ranges of GPUs, each given by its first number and length.
 fn run(cluster: &mut Cluster, places: Vec<(u32, u32)>) -> anyhow::Result<()> {
     let (_, gpus) = *places.first().context("nothing is to run")?;
     let tasks = u32::try_from(places.len()).context("too many tasks")?;

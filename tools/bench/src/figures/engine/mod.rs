@@ -1,4 +1,5 @@
-//! The scheduling engine alone: decisions on clusters that exist only in memory, no process, no disk, no network.
+//! Benchmarks of the scheduling engine alone: decisions on clusters that exist only in memory, without
+//! processes, disk or network.
 
 mod array;
 mod cycle;
@@ -33,7 +34,7 @@ fn rows(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Mean and 99th percentile of decisions, which have a bound each.
+/// Mean and 99th percentile of decisions, each with a goal.
 fn mean_and_p99(
     (what, conditions): (&str, &str),
     spans_us: &Samples,

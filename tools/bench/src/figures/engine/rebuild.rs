@@ -1,5 +1,5 @@
-//! What a replica derives when it reads a state: the planner's indexes, which it then keeps. A new leader derives
-//! nothing: its indexes were kept up to date by `apply` while it followed.
+//! Rebuild of the planner's indexes when a replica reads a state. A new leader rebuilds nothing: `apply` kept
+//! its indexes up to date while it followed.
 
 use anyhow::{Context as _, ensure};
 use muster_engine::state::Index;
@@ -14,11 +14,11 @@ use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
 
-/// Wanted, in milliseconds.
+/// Goal, in milliseconds.
 const WANTED_MS: f64 = 500.0;
 const RUNS: usize = 5;
 
-/// 65,536 GPUs of which nine of ten are held, and jobs that wait.
+/// A state with 65,536 GPUs, nine of ten held, and waiting jobs.
 pub(super) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut cluster = ground::cluster(HOSTS)?;
     let mut random = ChaCha8Rng::seed_from_u64(u64::from(HOSTS));

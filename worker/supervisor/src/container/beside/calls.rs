@@ -1,4 +1,4 @@
-//! What an engine is asked for about a command in a container.
+//! Engine API calls for a command in a container.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,67 +11,68 @@ use crate::clock::boottime_ms;
 use crate::container::engine::{ANSWER_MAX, Engine, EngineError, IdAnswer, granted, read};
 use crate::container::http::{Exchange, Request, encoded};
 
-/// How long an engine may take to answer while the command runs, in milliseconds.
+/// Maximum time that an engine may take to answer while the command runs, in milliseconds.
 const ANSWER_MS_MAX: u64 = 10_000;
 
 const ASKING: &str = "asking for the command";
 const RESIZING: &str = "resizing the terminal";
 
-/// How a command in a container stands.
+/// State of a command in a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct ExecStanding {
     pub(super) running: bool,
-    /// Its number on the host; 0 or none if it has none.
+    /// Process id on the host; 0 or `None` if it has none.
     #[serde(default)]
     pub(super) pid: Option<i32>,
-    /// None before its end, from docker.
+    /// `None` before its end, from docker.
     #[serde(default)]
     pub(super) exit_code: Option<i32>,
 }
 
-/// A question to an engine that nobody waits for.
+/// An asynchronous request to an engine.
 #[derive(Debug)]
 pub(super) struct Errand {
     purpose: Purpose,
     exchange: Exchange,
-    /// When it fails, in milliseconds of `CLOCK_BOOTTIME`.
+    /// Deadline, in milliseconds of `CLOCK_BOOTTIME`.
     pub(super) until_ms: u64,
 }
 
-/// What an engine is asked while a command runs.
+/// Kind of request while a command runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
-    /// How the command stands.
+    /// Queries the state of the command.
     Look,
-    /// To give its terminal this size.
+    /// Sets the size of its terminal.
     Resize(Winsize),
 }
 
-/// What became of a question.
+/// Outcome of a request.
 #[derive(Debug)]
 pub(super) enum News {
-    /// The command stands so.
+    /// Current state of the command.
     Stands(ExecStanding),
-    /// The engine does not know the command, or its container, any more.
+    /// The engine no longer knows the command or its container.
     Gone,
     /// The terminal has this size.
     Resized(Winsize),
-    /// It was not done.
+    /// The request failed.
     Failed(Purpose),
 }
 
 impl Engine {
-    /// Makes a command that can be started in a container; gives the engine's name for it. Nothing runs yet.
+    /// Creates a command that can be started in a container, without starting it; returns the engine's id for
+    /// it.
     pub(super) fn make_exec(&self, container: &str, body: &Value) -> Result<String, EngineError> {
-        let operation = "making the command";
+        let operation = "creating the command";
         let target = format!("/containers/{}/exec", encoded(container, false));
         let body = body.to_string();
         let reply = self.ask(operation, ("POST", &target), Some(body.as_bytes()))?;
         Ok(read::<IdAnswer>(operation, &reply)?.id)
     }
 
-    /// Tells it to start a command; the connection becomes the command's stream once it answers.
+    /// Asks the engine to start a command; the connection becomes the command's stream once it answers.
     pub(super) fn start_exec(
         &self,
         exec: &str,
@@ -80,7 +81,7 @@ impl Engine {
     ) -> Result<Exchange, EngineError> {
         let mut body = json!({"Detach": false, "Tty": is_terminal});
         if let Some(Winsize { ws_row, ws_col, .. }) = size.filter(is_some_size) {
-            // Docker's word for it, and podman's.
+            // Understood by docker and podman.
             body["ConsoleSize"] = json!([ws_row, ws_col]);
             body["h"] = json!(ws_row);
             body["w"] = json!(ws_col);
@@ -97,13 +98,13 @@ impl Engine {
     }
 }
 
-/// A terminal that nobody has told its size has none.
+/// Whether a size is known: a terminal whose size was never set has none.
 pub(super) const fn is_some_size(size: &Winsize) -> bool {
     size.ws_row > 0 && size.ws_col > 0
 }
 
 impl Errand {
-    /// Asks.
+    /// Sends the request.
     pub(super) fn begin(
         engine: &Engine,
         exec: &str,
@@ -132,13 +133,13 @@ impl Errand {
         })
     }
 
-    /// What became of it, if that is known by now.
+    /// Outcome of the request, if it is known by now.
     pub(super) fn news(&mut self) -> Option<News> {
         let operation = self.purpose.operation();
         let reply = match self.exchange.finished() {
             Ok(None) if boottime_ms() < self.until_ms => return None,
             Ok(None) => {
-                let late = io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
+                let late = io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
                 Err(EngineError::broken(operation)(late))
             }
             Ok(Some(reply)) => granted(operation, reply),

@@ -1,4 +1,4 @@
-//! The user's side of a command: input on its way to the engine, output on its way from it.
+//! The user's side of a command: input to the engine, output from it.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,13 +8,13 @@ use crate::container::http::Exchange;
 use crate::container::pipes::own;
 use crate::segments::OutputStream;
 
-/// Bytes of input that are read at a time, and wait for the engine to take them.
+/// Bytes of input read at a time and buffered for the engine.
 const READ_BYTES: usize = 16 << 10;
 
-/// What the user types or pipes.
+/// Input that the user types or pipes.
 #[derive(Debug)]
 pub(super) struct Input {
-    /// None at its end.
+    /// `None` at end of file.
     file: Option<OwnedFd>,
     pending: Vec<u8>,
     end_is_told: bool,
@@ -29,17 +29,17 @@ impl Input {
         })
     }
 
-    /// The file, if more is to be read from it now.
+    /// The input file, if more is to be read from it now.
     pub(super) fn wanted(&self) -> Option<&OwnedFd> {
         self.file.as_ref().filter(|_| self.pending.is_empty())
     }
 
-    /// Whether something waits for the engine to take it.
+    /// Whether input is buffered for the engine.
     pub(super) const fn waits(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Reads what there is. True: that was the end.
+    /// Reads available input. True at end of file.
     pub(super) fn read(&mut self) -> bool {
         let Some(file) = self.wanted() else {
             return false;
@@ -56,7 +56,7 @@ impl Input {
             {
                 false
             }
-            // A terminal that nobody holds any more says so by an error.
+            // A terminal whose other side is closed reports it by an error.
             Ok(_) | Err(_) => {
                 self.file = None;
                 true
@@ -64,7 +64,7 @@ impl Input {
         }
     }
 
-    /// Hands on what was read, and then that it was all. A command that takes no more gets no more.
+    /// Forwards buffered input, and then its end. Input after the command closed its side is dropped.
     pub(super) fn hand_on(&mut self, stream: &mut Exchange) {
         while !self.pending.is_empty() {
             match stream.write(&self.pending) {
@@ -81,14 +81,14 @@ impl Input {
         }
     }
 
-    /// Nobody takes any more.
+    /// Stops reading: the command takes no more input.
     pub(super) fn close(&mut self) {
         self.file = None;
         self.pending.clear();
     }
 }
 
-/// What the command prints.
+/// Output of the command.
 #[derive(Debug)]
 pub(super) struct Output {
     frames: Frames,
@@ -111,7 +111,8 @@ impl Output {
         })
     }
 
-    /// The file that takes nothing more now, if there is one: nothing more is to be read from the engine before it does.
+    /// The file that blocks at the moment, if any: nothing more may be read from the engine before it accepts
+    /// data.
     pub(super) fn blocked(&self) -> Option<&OwnedFd> {
         let [stdout, stderr] = &self.pipes;
         self.blocked.map(|stream| match stream {
@@ -120,14 +121,14 @@ impl Output {
         })
     }
 
-    /// Takes what came from the engine.
+    /// Buffers data from the engine.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         if !self.is_unread {
             self.frames.push(bytes);
         }
     }
 
-    /// Writes what can be written. False: its reader is gone, and the rest is dropped.
+    /// Writes what the files accept. False if the reader is gone; the rest is dropped.
     pub(super) fn write(&mut self) -> bool {
         if self.is_unread {
             return true;

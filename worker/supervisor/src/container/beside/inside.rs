@@ -1,4 +1,4 @@
-//! A command's process in its container, as the host sees it.
+//! A command's process in its container, seen from the host.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,8 +19,8 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// The process of this number, if it is in the container whose first process is `first`: what the engine says may be
-    /// over by now, and the number another's.
+    /// Opens the process with this id if it is in the container whose first process is `first`: the engine's
+    /// answer may be outdated and the id reused.
     pub(super) fn of(pid: i32, first: &ProcessIdentity) -> Option<Self> {
         let ended = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::NONBLOCK).ok()?;
         let identity = ProcessIdentity::of(pid)?;
@@ -34,7 +34,7 @@ impl Inside {
         poll(&mut polled, Some(&span(0))).is_ok_and(|ready| ready > 0)
     }
 
-    /// Sends a signal to it and to what it started, as far as that is in its process group.
+    /// Sends a signal to the process and to its children in the same process group.
     pub(super) fn signal(&self, signal: Signal) {
         let pid = self.identity.pid;
         let Some(entry) = ProcessEntry::read(pid).filter(|_| self.identity.is_alive()) else {
@@ -54,7 +54,7 @@ impl AsFd for Inside {
     }
 }
 
-/// What tells a process namespace from others.
+/// Identifies the process's pid namespace.
 fn namespace(pid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
 }

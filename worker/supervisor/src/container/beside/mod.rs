@@ -1,9 +1,8 @@
-//! A command that a user runs beside a task in a container.
-//!
-//! The engine alone can start it where the task is. So that all else stays as it is for commands beside processes, a small
-//! process stands in for it as the supervisor's child: with the user's files as its own it has the engine start the
-//! command, copies input and output, passes the terminal's size on, ends the command when it is asked to end itself, and
-//! ends the same way.
+//! Commands that a user runs in the container of a task (exec sessions).
+//! Only the engine can start a process in the container. To handle such commands like those of plain
+//! processes, a small proxy process runs as the supervisor's child: with the user's files as its own, it lets
+//! the engine start the command, copies input and output, forwards the terminal size, ends the command when
+//! it is asked to end, and exits the same way as the command.
 
 mod calls;
 mod files;
@@ -29,27 +28,27 @@ use crate::output::complain;
 use crate::process::CONTROL_VARIABLE;
 use crate::sys;
 
-/// Asks a stand-in to end its command, for good. SIGHUP is passed on, as a command beside a process hears it.
+/// Asks a proxy to end its command. SIGHUP is forwarded to the command, as it is outside containers.
 pub(crate) const END_NOW: Signal = Signal::TERM;
 
-/// Keys by which docker lets a user leave a command that goes on: it insists on some, and these nobody types. Its own would
+/// Detach keys for docker, which requires some: a sequence that users do not type. Docker's default would
 /// hold back a shell's Ctrl-P.
 const DETACH_KEYS: &str = "ctrl-_,ctrl-^,ctrl-_,ctrl-^,ctrl-_";
 
-/// Why a command was not seen to its end, in words for its user.
+/// Why a command was not run to its end; shown to the user.
 #[derive(Debug, thiserror::Error)]
 enum BesideError {
-    /// There is none yet, or no more.
-    #[error("there is no such container now: its image may still be on its way, or it has ended")]
+    /// The container does not exist yet, or has ended.
+    #[error("container not running: its image may still be loading, or it has ended")]
     NoContainer,
-    /// What stands still takes nothing new.
-    #[error("it stands still, for its task is suspended")]
+    /// A paused container starts no command.
+    #[error("the task is suspended")]
     Suspended,
     /// The system or the engine did not start it.
     #[error("{0}")]
     NotStarted(String),
-    /// Nobody can tell how it ended.
-    #[error("how it ended is not known: {0}")]
+    /// The exit status cannot be determined.
+    #[error("exit status unknown: {0}")]
     Lost(String),
 }
 
@@ -57,13 +56,13 @@ fn not_started(why: impl Display) -> BesideError {
     BesideError::NotStarted(why.to_string())
 }
 
-/// The process that stands in for a command in a task's container; its files are still to be given.
+/// Returns the proxy process for a command in a task's container; the caller sets its files.
 ///
 /// # Errors
-/// What JSON cannot say.
+/// The request cannot be encoded as JSON.
 pub(crate) fn stand_in(directory: &TaskDirectory, request: &ExecRequest) -> io::Result<Command> {
     let mut command = super::action("exec", directory.path());
-    // By the variable it is found as one of the task's processes.
+    // The variable identifies the process as one of the task's.
     command
         .arg(serde_json::to_string(request)?)
         .env_clear()
@@ -71,7 +70,7 @@ pub(crate) fn stand_in(directory: &TaskDirectory, request: &ExecRequest) -> io::
     Ok(command)
 }
 
-/// Stands in for a command, as [`stand_in`] asks for it; none if what is asked for means nothing.
+/// Runs the proxy that [`stand_in`] started; `None` if the request is invalid.
 pub(super) fn run(directory: &TaskDirectory, request: &OsStr) -> Option<ExitCode> {
     let request: ExecRequest = serde_json::from_slice(request.as_encoded_bytes()).ok()?;
     let (program, container) = (
@@ -86,17 +85,18 @@ pub(super) fn run(directory: &TaskDirectory, request: &OsStr) -> Option<ExitCode
         BesideError::Lost(_) => format!("`{program}` in the container {container}"),
         _ => format!("starting `{program}` in the container {container} failed"),
     };
-    // Where the terminal is raw, nobody else returns the carriage.
+    // On a raw terminal, nothing else returns the carriage.
     let line_end = request.terminal.as_ref().map_or("", |_| "\r");
     complain(&format!("{about}: {error}{line_end}"));
     Some(ExitCode::from(FAILED))
 }
 
-/// Has the command started. Until the engine was told to, signals end this process: nothing is left behind.
+/// Starts the command. Until the engine is asked to start it, signals end this process: nothing is left
+/// behind.
 fn enter(directory: &TaskDirectory, request: &ExecRequest) -> Result<Relay, BesideError> {
     let is_terminal = request.terminal.is_some();
     if is_terminal {
-        make_raw().map_err(|error| not_started(format!("setting its terminal up: {error}")))?;
+        make_raw().map_err(|error| not_started(format!("setting up the terminal: {error}")))?;
     }
     let record = ContainerRecord::read(directory).map_err(not_started)?;
     let record = record.ok_or(BesideError::NoContainer)?;
@@ -104,7 +104,7 @@ fn enter(directory: &TaskDirectory, request: &ExecRequest) -> Result<Relay, Besi
     let engine = Engine::at(&record.socket);
     check(&engine, &record)?;
     let exec = engine.make_exec(&record.name, &body(request));
-    // What has changed meanwhile says more than a refusal.
+    // A state change in the meantime explains more than the engine's refusal.
     let exec = exec.or_else(|error| check(&engine, &record).and(Err(not_started(error))))?;
     let heard = [
         libc::SIGHUP,
@@ -114,7 +114,7 @@ fn enter(directory: &TaskDirectory, request: &ExecRequest) -> Result<Relay, Besi
         libc::SIGWINCH,
     ];
     let signals = sys::take_signals(heard.into_iter())
-        .map_err(|error| not_started(format!("taking signals over: {error}")))?;
+        .map_err(|error| not_started(format!("blocking signals: {error}")))?;
     let size = is_terminal
         .then(|| tcgetwinsize(io::stdin()).ok())
         .flatten();
@@ -128,10 +128,10 @@ fn enter(directory: &TaskDirectory, request: &ExecRequest) -> Result<Relay, Besi
     Relay::new(session, signals, stream).map_err(not_started)
 }
 
-/// Sees that a command can be started in a container now.
+/// Checks that a command can be started in a container now.
 fn check(engine: &Engine, record: &ContainerRecord) -> Result<(), BesideError> {
     let standing = engine.inspect(&record.name).map_err(not_started)?;
-    // Another cluster on the same host may have one of the same name.
+    // Another cluster on the same host may have a container of the same name.
     match standing.filter(|it| it.worker.as_ref() == Some(&record.worker)) {
         Some(standing) if standing.is_paused => Err(BesideError::Suspended),
         Some(standing) if standing.is_running => Ok(()),
@@ -139,7 +139,8 @@ fn check(engine: &Engine, record: &ContainerRecord) -> Result<(), BesideError> {
     }
 }
 
-/// What the engine is asked for: by itself, it gives a command its container's environment, user and working directory.
+/// Body of the request: by default, an engine gives a command its container's environment, user and working
+/// directory.
 fn body(request: &ExecRequest) -> Value {
     let mut body = json!({
         "AttachStdin": true,
@@ -155,7 +156,7 @@ fn body(request: &ExecRequest) -> Value {
     body
 }
 
-/// Lets everything pass the user's terminal as it is: the one inside the container understands it.
+/// Puts the user's terminal into raw mode: the one inside the container interprets its input.
 fn make_raw() -> io::Result<()> {
     let terminal = io::stdin();
     let mut attributes = tcgetattr(&terminal)?;

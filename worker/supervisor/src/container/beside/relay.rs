@@ -1,4 +1,4 @@
-//! Sees to a command in a container from its start to its end.
+//! Relay between the user and a command in a container, from its start to its end.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,49 +19,50 @@ use crate::limits::EXEC_HANGUP_INSIDE_MS;
 use crate::process::ProcessIdentity;
 use crate::sys;
 
-/// Pause before the second look at a command, in milliseconds; it doubles from one to the next.
+/// Pause before the second status query, in milliseconds; it doubles each time.
 const LOOK_RETRY_MS: u64 = 10;
-/// Longest pause between two looks, in milliseconds.
+/// Longest pause between two status queries, in milliseconds.
 const LOOK_RETRY_MS_MAX: u64 = 1_000;
-/// Looks in a row by which a command has ended although its stream goes on: one that is about to start may look like it.
+/// Consecutive queries that must report an end while the stream is open: a command about to start may look
+/// ended.
 const LOOKS_OF_AN_END: u32 = 6;
-/// How long an engine that went away is waited for, in milliseconds.
+/// How long to wait for an unreachable engine, in milliseconds.
 const ENGINE_AWAY_MS_MAX: u64 = 5_000;
-/// What an ended command has left running may hold its output open: then it is over once nothing has come for so long, in
-/// milliseconds.
+/// Processes left by an ended command may hold its output open: it is complete once nothing has arrived for
+/// this long, in milliseconds.
 const QUIET_MS: u64 = 300;
-/// Pause between two sizes of one terminal, in milliseconds: of those that it reads together, podman's conmon takes the first
-/// (`read_from_ctrl_buffer` in its `src/ctrl.c`).
+/// Pause between two size changes of one terminal, in milliseconds: of those that it reads together, podman's
+/// conmon takes the first (`read_from_ctrl_buffer` in its `src/ctrl.c`).
 const RESIZE_PAUSE_MS: u64 = 300;
-/// How long a command that ended while its terminal was resized may go on to have exit code 0 that is not its own, in
+/// How long a command that ended while its terminal was resized may report a false exit code 0, in
 /// milliseconds: as long as podman waits for the code (`readExecExitCode` in its `libpod/container_exec.go`).
 const DOUBT_MS_MAX: u64 = 5_000;
-/// The exit code of what was killed.
+/// Exit code of a killed process.
 const KILLED: i32 = 128 + libc::SIGKILL;
-/// Attempts to tell the engine of one size: the terminal inside may not be there yet, or no more.
+/// Attempts to set one size: the terminal inside may not exist yet, or no longer.
 const RESIZES_MAX: u32 = 8;
 
-/// A command that the engine was told to start.
+/// A command that the engine was asked to start.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) engine: Engine,
-    /// The engine's name for it.
+    /// The engine's id for it.
     pub(super) exec: String,
     /// The container's first process.
     pub(super) first: ProcessIdentity,
     pub(super) is_terminal: bool,
 }
 
-/// A command in a container and what is known of it. All times are milliseconds of `CLOCK_BOOTTIME`.
+/// A command in a container and its known state. All times are milliseconds of `CLOCK_BOOTTIME`.
 #[derive(Debug)]
 pub(super) struct Relay {
     session: Session,
     signals: OwnedFd,
-    /// None once it has ended.
+    /// `None` once the stream has ended.
     stream: Option<Exchange>,
     /// Whether the connection has become a stream.
     has_begun: bool,
-    /// When something came last.
+    /// Time of the last data received.
     heard_ms: u64,
     input: Input,
     output: Output,
@@ -84,10 +85,10 @@ enum Process {
     Ended,
 }
 
-/// Looks at how the command stands.
+/// Schedule of status queries.
 #[derive(Debug, Default)]
 struct Looks {
-    /// How many there were since there was reason for them.
+    /// Queries since the last trigger.
     count: u32,
     due_ms: u64,
     /// Since when the engine has not answered.
@@ -95,7 +96,7 @@ struct Looks {
 }
 
 impl Looks {
-    /// There is a new reason: the next one is at once.
+    /// Triggers an immediate query.
     fn hurry(&mut self) {
         self.count = 0;
         self.due_ms = 0;
@@ -111,23 +112,23 @@ impl Looks {
 /// The size of the user's terminal.
 #[derive(Debug, Default)]
 struct Size {
-    /// What the engine is still to be told.
+    /// Size still to be sent to the engine.
     wanted: Option<Winsize>,
     attempts: u32,
-    /// When it may be told next.
+    /// When it may be sent next.
     due_ms: u64,
-    /// Until when the engine may take the command for ended, with exit code 0, because it failed to resize its terminal.
+    /// Until when the engine may report an end with exit code 0 because it failed to resize the terminal.
     doubt_until_ms: u64,
 }
 
 impl Size {
-    /// It is another one now, or may be.
+    /// Marks the size as possibly changed.
     fn changed(&mut self) {
         self.wanted = tcgetwinsize(io::stdin()).ok().filter(is_some_size);
         self.attempts = 0;
     }
 
-    /// It was told, unless it is another one by now.
+    /// Marks a size as sent, unless it has changed again.
     fn told(&mut self, size: Winsize, now_ms: u64) {
         self.due_ms = now_ms + RESIZE_PAUSE_MS;
         let is_told =
@@ -172,7 +173,7 @@ impl Relay {
         })
     }
 
-    /// Copies its input and output until it has ended; gives its exit code by a shell's conventions.
+    /// Copies input and output until the command has ended; returns its exit code by shell conventions.
     pub(super) fn see_to_its_end(mut self) -> Result<i32, BesideError> {
         loop {
             self.copy();
@@ -190,7 +191,7 @@ impl Relay {
         }
     }
 
-    /// Whether all that it printed was written.
+    /// Whether all output was written.
     fn is_said(&self) -> bool {
         let is_quiet = self.stream.is_none() || boottime_ms() >= self.heard_ms + QUIET_MS;
         self.output.blocked().is_none() && is_quiet
@@ -202,7 +203,7 @@ impl Relay {
             self.hang_up();
         }
         if was_blocked && self.output.blocked().is_none() {
-            // What came meanwhile was not listened to.
+            // Data that arrived in the meantime was not read.
             self.heard_ms = boottime_ms();
         }
         if let Some(stream) = self.stream.as_mut().filter(|_| self.has_begun) {
@@ -220,7 +221,7 @@ impl Relay {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, blocked.is_none());
             flags.set(PollFlags::OUT, self.input.waits());
-            // Without any of them it would still tell that the other side has hung up, again and again.
+            // Without any flag, poll would report a hang-up of the other side again and again.
             let wanted = (!flags.is_empty()).then(|| PollFd::new(stream, flags));
             polled.extend(wanted);
             let input = self.input.wanted().filter(|_| self.has_begun);
@@ -238,7 +239,7 @@ impl Relay {
         }
     }
 
-    /// When something is to be done at the latest.
+    /// Time of the next scheduled action.
     fn next_due(&self) -> Option<u64> {
         let quiet = { self.code }.map(|_| self.heard_ms + QUIET_MS);
         let quiet = quiet.filter(|_| self.output.blocked().is_none());
@@ -253,7 +254,7 @@ impl Relay {
         dues.flatten().min()
     }
 
-    /// Whether there is something to be asked about the command: who it is, or how it ended.
+    /// Whether the engine must be queried: for the command's process id or its exit code.
     const fn wants_look(&self) -> bool {
         // Without a stream, the engine itself may be gone.
         let is_watched = matches!(self.process, Process::Runs(_)) && self.stream.is_some();
@@ -264,7 +265,7 @@ impl Relay {
         self.has_begun && self.code.is_none() && self.size.wanted.is_some()
     }
 
-    /// Kills what did not end in time, and asks the engine what is to be asked.
+    /// Kills what did not end in time, and sends due queries.
     fn pursue(&mut self) {
         let now_ms = boottime_ms();
         if self
@@ -288,7 +289,7 @@ impl Relay {
         }
     }
 
-    /// The user is gone: the command is asked to end, and killed if it does not.
+    /// Handles the user's hang-up: the command is asked to end, and killed if it does not.
     fn hang_up(&mut self) {
         if self.kill_at_ms.is_none() {
             self.kill_at_ms = Some(boottime_ms() + EXEC_HANGUP_INSIDE_MS);
@@ -306,7 +307,7 @@ impl Relay {
             }
             Process::Runs(inside) => {
                 inside.signal(signal);
-                // What was stopped acts on no other signal.
+                // A stopped process acts on no other signal.
                 inside.signal(Signal::CONT);
             }
             Process::Ended => {}
@@ -359,7 +360,7 @@ impl Relay {
     }
 
     fn hear_input(&mut self) {
-        // The end of a terminal is that of its user.
+        // A terminal's end of file means that its user is gone.
         if self.has_begun && self.input.read() && self.session.is_terminal {
             self.hang_up();
         }
@@ -384,26 +385,26 @@ impl Relay {
             News::Stands(standing) => self.note(standing),
             // It was killed with its container.
             News::Gone if !self.session.first.is_alive() => self.has_ended(KILLED),
-            News::Gone => return Err(lost("the engine knows nothing of it any more")),
+            News::Gone => return Err(lost("the engine no longer knows it")),
             News::Resized(size) => self.size.told(size, boottime_ms()),
             News::Failed(purpose) => self.failed(purpose),
         }
         Ok(())
     }
 
-    /// Gives the command up that has no stream any more if its engine does not come back.
+    /// Gives up on a command without a stream if its engine does not come back.
     fn miss_engine(&self) -> Result<(), BesideError> {
         let away_ms = { self.looks.failing_since_ms }.map(|since_ms| boottime_ms() - since_ms);
         if self.stream.is_none() && away_ms.is_some_and(|it| it >= ENGINE_AWAY_MS_MAX) {
             if let Process::Runs(inside) = &self.process {
                 inside.signal(Signal::KILL);
             }
-            return Err(lost("the container engine is gone"));
+            return Err(lost("the container engine is unreachable"));
         }
         Ok(())
     }
 
-    /// Takes note of how the command stands, as the engine says.
+    /// Applies the state that the engine reports.
     fn note(&mut self, standing: ExecStanding) {
         let now_ms = boottime_ms();
         self.looks.failing_since_ms = None;
@@ -430,8 +431,9 @@ impl Relay {
         }
     }
 
-    /// Whether the exit code may be none. Podman takes a command for ended once it cannot resize its terminal, and notes
-    /// the exit code, and that it has no number any more, when it comes to read it, before it ends the stream.
+    /// Whether the exit code may be wrong. Podman takes a command as ended once it cannot resize its
+    /// terminal; it then corrects the exit code, and clears the process id, when it reads the code, before it
+    /// ends the stream.
     fn is_doubtful(&self, standing: ExecStanding, now_ms: u64) -> bool {
         let is_bare = standing.exit_code == Some(0) && standing.pid.is_some_and(|pid| pid > 0);
         is_bare && self.stream.is_some() && now_ms < self.size.doubt_until_ms
@@ -454,15 +456,15 @@ impl Relay {
     }
 }
 
-/// What an engine says instead of starting a command.
+/// The engine's refusal to start a command.
 fn refusal(stream: &mut Exchange) -> BesideError {
     let operation = "starting the command";
     match stream.finished() {
         Ok(Some(reply)) => match granted(operation, reply) {
             Err(error) => not_started(error),
-            Ok(reply) => not_started(format!("the engine answers {}", reply.status)),
+            Ok(reply) => not_started(format!("the engine answered {}", reply.status)),
         },
-        Ok(None) => not_started("the engine does not say why"),
+        Ok(None) => not_started("the engine gave no reason"),
         Err(error) => not_started(EngineError::broken(operation)(error)),
     }
 }
