@@ -31,7 +31,7 @@ pub enum PastError {
     /// This replica has not reached the revision.
     #[error("revision {asked} is not reached yet, the newest here is {newest}")]
     Ahead {
-        /// The revision that was asked for.
+        /// The requested revision.
         asked: u64,
         /// Newest revision applied by this replica.
         newest: u64,
@@ -39,7 +39,7 @@ pub enum PastError {
     /// The log from before that revision has been truncated.
     #[error("revision {asked} is older than what this replica keeps, which begins at {oldest}")]
     TooOld {
-        /// The revision that was asked for.
+        /// The requested revision.
         asked: u64,
         /// Oldest revision since which every state can be rebuilt.
         oldest: u64,
@@ -50,7 +50,7 @@ pub enum PastError {
          of its own"
     )]
     Inside {
-        /// The revision that was asked for.
+        /// The requested revision.
         asked: u64,
         /// The revision before the command.
         before: u64,
@@ -60,7 +60,7 @@ pub enum PastError {
     /// The caller aborted the replay.
     #[error("revision {reached} was reached on the way to {asked} when the time was up")]
     Ended {
-        /// The revision that was asked for.
+        /// The requested revision.
         asked: u64,
         /// The revision that was reached.
         reached: u64,
