@@ -47,7 +47,7 @@ impl<'a> WhatIfView<'a> {
         Self(difference)
     }
 
-    /// Everything for people.
+    /// Complete text.
     pub(crate) fn render(&self, wide: bool) -> String {
         let difference = self.0;
         let mut text = self.head();
@@ -82,7 +82,7 @@ impl<'a> WhatIfView<'a> {
         text
     }
 
-    /// Complete text.
+    /// Ids of the affected jobs, one per line.
     pub(crate) fn names(&self) -> String {
         let jobs = self.0.affected.iter();
         jobs.map(|job| format!("{}\n", job.id)).collect()

@@ -10,7 +10,7 @@ pub(crate) use client::{Client, gang, job};
 pub(crate) use group::{Group, TIMINGS};
 pub(crate) use worker::{FakeWorker, PRINTED_BYTES, WorkerOptions, printed_at};
 
-/// How long a test waits for a state before it fails.
+/// Longest wait of a test for a state.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls until `check` returns a value.

@@ -25,7 +25,7 @@ const OTHERS: [&str; 10] = [
     "TORCHELASTIC_ERROR_FILE",
 ];
 
-/// Prints the variables that Muster gives its tasks, as lines that a shell can read
+/// Prints the variables that Muster gives its tasks, as lines for a shell
 #[derive(Debug, Args)]
 pub(crate) struct Environment {}
 

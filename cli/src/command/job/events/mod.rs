@@ -17,11 +17,13 @@ use crate::failure::Failure;
 use crate::output::{Format, Screen, to_json_line};
 use crate::view::{EventView, HostNames};
 
-/// Units of a job whose attempts are looked up by number; of others, only those that are placed while it is watched.
-const UNITS_MAX: usize = 1_000;
-
 /// Units of a job whose attempts are looked up by number; for more, only attempts placed during the watch are
 /// known.
+const UNITS_MAX: usize = 1_000;
+
+/// `muster job events`
+///
+/// Without a job: the events of the whole cluster.
 #[derive(Debug, Args)]
 pub(crate) struct Events {
     /// The job, by id; all events by default
