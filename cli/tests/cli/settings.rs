@@ -145,7 +145,8 @@ fn what_is_wrong_is_told_at_its_place_with_the_way_out() {
         (
             "worker",
             "[health.expected]\ndriver = \"580\"",
-            "s.toml:2:1: health.expected.driver: must be a complete release like `580.65.06`, not `580`; leave it out to have it unset",
+            "s.toml:2:1: health.expected.driver: must be a complete release like `580.65.06`, not `580`; \
+             leave it out to have it unset",
         ),
         (
             "worker",

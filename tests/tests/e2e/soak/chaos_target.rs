@@ -85,7 +85,7 @@ async fn a_replica_of_another_cluster_is_let_go() {
     })
     .await;
     let run = spares(&cluster, "kill-replica", other.replicas[0].pid()).await;
-    assert!(run.stderr.contains("it is none of them"), "{run:?}");
+    assert!(run.stderr.contains("it is not one of them"), "{run:?}");
     // It is no longer stopped.
     let status = other.client().await;
     let status = status.status(v1::Consistency::Linearizable).await;

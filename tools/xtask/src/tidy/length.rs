@@ -1,4 +1,6 @@
-//! Recommended lengths of files and functions: warnings, because a cut in the wrong place is worse than a long function.
+//! Recommended lengths of files and functions.
+//!
+//! Warnings only, because a cut in the wrong place is worse than a long function.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};

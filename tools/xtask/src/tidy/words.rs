@@ -4,7 +4,8 @@
 
 use crate::tidy::finding::Finding;
 
-/// Words and phrases of a private dialect; matched as whole words in any case. Spelt so that this file does not find itself.
+/// Words and phrases of a private dialect; matched as whole words in any case.
+/// Spelt so that this file does not find itself.
 const BANNED: [&str; 45] = [
     concat!("who", "ever"),
     concat!("whom", "ever"),

@@ -107,7 +107,7 @@ async fn a_task_is_its_submitter_for_good_and_is_killed_all_the_same() {
     assert_eq!(
         who,
         format!(
-            "{uid},{gid},{},nobody nobody {home} {shell},0022",
+            "{uid},{gid},{},{NOBODY} {NOBODY} {home} {shell},0022",
             groups(NOBODY)
         )
     );
