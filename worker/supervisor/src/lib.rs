@@ -69,9 +69,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use account::{Account, acting_as_owner_of};
-pub use mount_table::mount_points;
 pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
 pub use directory::{ExitRecord, KEPT, LogOwner, TaskDirectory};
+pub use mount_table::mount_points;
 pub use protocol::{
     AgentRequest, ControlAnswer, ControlNotice, ControlRequest, GangNotice, PreemptFlag, Stuck,
     SupervisorMessage,

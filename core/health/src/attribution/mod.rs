@@ -8,7 +8,6 @@ mod gang;
 mod hard;
 mod history;
 
-
 use muster_model::command::{Exit, StopReason};
 use muster_model::health::{
     Blame, Charge, Class, Component, EVIDENCE_LINES_MAX, Finding, Measure, Step,

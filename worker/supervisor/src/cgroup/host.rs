@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
-use crate::mount_table::{self, Mount};
 use crate::cgroup::devices;
+use crate::mount_table::{self, Mount};
 
 /// Name of the directory that holds the cgroups of all tasks, in every hierarchy.
 const PARENT: &str = "muster";

@@ -367,7 +367,9 @@ pub(crate) fn below_mount(cgroup: &Path) -> Option<String> {
 
 /// Mount points of cgroup hierarchies.
 fn points(mounts: &[Mount]) -> impl Iterator<Item = &Path> {
-    let hierarchies = mounts.iter().filter(|mount| mount.kind.starts_with("cgroup"));
+    let hierarchies = mounts
+        .iter()
+        .filter(|mount| mount.kind.starts_with("cgroup"));
     hierarchies.map(|mount| mount.point.as_path())
 }
 

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::mount_table;
 use crate::cgroup::host::Mounts;
 use crate::cgroup::{count, text_of, write_existing};
+use crate::mount_table;
 
 /// Counters of version 2.
 const EVENTS: &str = "memory.events";
@@ -150,7 +150,10 @@ mod tests {
         );
         let unified = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
         assert_eq!(
-            places(&Mounts::of(&mount_table::parse(unified.as_bytes())), "0::/machine.slice/c1\n"),
+            places(
+                &Mounts::of(&mount_table::parse(unified.as_bytes())),
+                "0::/machine.slice/c1\n"
+            ),
             [PathBuf::from("/sys/fs/cgroup/machine.slice/c1")]
         );
     }

@@ -73,7 +73,11 @@ fn secrets_are_the_accounts_and_nobody_elses() {
     };
     let exit = rig.hear_exit();
     let output = String::from_utf8(rig.output()).unwrap();
-    assert_eq!(output, format!("s3cret\n400 {NOBODY}\n700 {NOBODY}\n"), "{exit:?}");
+    assert_eq!(
+        output,
+        format!("s3cret\n400 {NOBODY}\n700 {NOBODY}\n"),
+        "{exit:?}"
+    );
     assert!(fs::metadata(target).is_err(), "they go with the task");
 }
 
